@@ -1,0 +1,78 @@
+"""What a task is: instances with stable ids, an environment of immutable states, and a grader.
+
+A task's environment is a pure function of its state: ``step(state, text)`` returns the next state,
+so a branch needs no copy and a resumed run replays the turns of a path to get its state back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rollwright.tree import TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the environment says after a turn. ``text`` is the new text only.
+
+    ``terminated``: the environment says that the episode is over. ``truncated``: it cut it.
+    """
+
+    text: str
+    terminated: bool = False
+    truncated: bool = False
+    reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A grader's word. ``score`` None is not scored: it is never a zero.
+
+    ``status``: right, wrong, no_answer, truncated (these come from the model's output and carry a
+    score); grader_error, timeout, bad_data (these come from our side and carry None).
+    """
+
+    score: float | None
+    status: str
+    extracted: str | None = None
+    detail: str = ""
+    rewards: dict[str, float] = field(default_factory=dict)
+
+
+class Task(Protocol):
+    """A family of instances with one environment and one grader.
+
+    Instance ids are ``"<task>/<split>/<number>"`` with split ``train`` or ``test``. An id always
+    gives the same instance, and no instance is in both splits.
+    """
+
+    name: str
+    grader_version: str
+    max_turns: int  # sampled turns in a trajectory; 1 for a single answer
+    max_tokens: int  # sampled tokens in one turn
+    context: int  # steps of a whole path
+    stop_strings: tuple[str, ...]  # end a turn, beside the end token
+
+    def ids(self, split: str) -> Sequence[TaskId]: ...
+
+    def prompt(self, task_id: TaskId) -> str:
+        """Return the text of the root node."""
+        ...
+
+    def reset(self, task_id: TaskId) -> Any:
+        """Return the first state, an immutable value."""
+        ...
+
+    def step(self, state: Any, text: str) -> tuple[Any, Observation]:
+        """Give one sampled turn to the environment. Only called when ``max_turns > 1``."""
+        ...
+
+    def grade(self, task_id: TaskId, state: Any, turns: Sequence[str], truncated: bool) -> Verdict:
+        """Score a finished trajectory from its sampled turns' texts and its last state."""
+        ...
+
+    def demonstrate(self, task_id: TaskId, rng: Any, noise: float) -> Sequence[str]:
+        """Return an imperfect solver's episode: turn, observation, turn, ... (turns at even places)."""
+        ...
