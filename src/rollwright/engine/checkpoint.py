@@ -1,0 +1,221 @@
+"""Hugging Face checkpoint directories: safetensors, config.json, tokenizer.json."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from tokenizers import Tokenizer as _Tokenizer
+from torch import Tensor
+
+from rollwright.engine.model import Decoder, DecoderConfig
+from rollwright.errors import ModelError
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
+
+
+class Tokenizer:
+    """Text to token ids and back. Nothing is added that the text does not hold.
+
+    Args:
+        inner: the tokenizer of the ``tokenizers`` library.
+        name: where it came from, for records.
+        eos_ids: tokens that end a text.
+    """
+
+    def __init__(self, inner: _Tokenizer, name: str, eos_ids: tuple[int, ...]) -> None:
+        self.inner, self.name, self.eos_ids = inner, name, eos_ids
+        inner.no_padding()
+        inner.no_truncation()
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.inner.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text``; special tokens only where the text spells them out."""
+        return list(self.inner.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, ids: list[int] | tuple[int, ...], skip_special: bool = False) -> str:
+        """Return the text of ``ids``, with special tokens spelled out unless told otherwise."""
+        return str(self.inner.decode(list(ids), skip_special_tokens=skip_special))
+
+
+def tensor_parts(cfg: DecoderConfig) -> Iterator[tuple[str, str, int, int]]:
+    """Yield (checkpoint name, parameter name, first row, number of rows) of every tensor.
+
+    Fused parameters appear once per part; ``number of rows`` is the size of dimension 0.
+    """
+    yield "model.embed_tokens.weight", "embed", 0, cfg.vocab_size
+    yield "model.norm.weight", "final_norm", 0, cfg.hidden_size
+    if not cfg.tie_embeddings:
+        yield "lm_head.weight", "lm_head", 0, cfg.vocab_size
+    num_q, num_k, num_v = cfg.qkv_sizes
+    qkv = (("q_proj", 0, num_q), ("k_proj", num_q, num_k), ("v_proj", num_q + num_k, num_v))
+    gate_up = (("gate_proj", 0, cfg.intermediate_size), ("up_proj", *[cfg.intermediate_size] * 2))
+    for i in range(cfg.num_layers):
+        theirs, ours = f"model.layers.{i}.", f"layers.{i}."
+        yield theirs + "input_layernorm.weight", ours + "input_norm", 0, cfg.hidden_size
+        yield theirs + "post_attention_layernorm.weight", ours + "post_norm", 0, cfg.hidden_size
+        for kind in ("weight", "bias") if cfg.qkv_bias else ("weight",):
+            for name, start, num in qkv:
+                yield f"{theirs}self_attn.{name}.{kind}", f"{ours}qkv_proj.{kind}", start, num
+        for kind in ("weight", "bias") if cfg.o_bias else ("weight",):
+            yield f"{theirs}self_attn.o_proj.{kind}", f"{ours}o_proj.{kind}", 0, cfg.hidden_size
+        if cfg.qk_norm:
+            for name in ("q_norm", "k_norm"):
+                yield f"{theirs}self_attn.{name}.weight", ours + name, 0, cfg.head_dim
+        for name, start, num in gate_up:
+            yield f"{theirs}mlp.{name}.weight", f"{ours}gate_up_proj.weight", start, num
+        yield f"{theirs}mlp.down_proj.weight", f"{ours}down_proj.weight", 0, cfg.hidden_size
+
+
+def fill(model: Decoder, get: Callable[[str], Tensor | None], source: str) -> None:
+    """Copy every tensor into the model's fused parameters.
+
+    Raises:
+        ModelError: a tensor is missing or has another shape than the config says.
+    """
+    key_to_parameter = dict(model.named_parameters())
+    with torch.no_grad():
+        for theirs, ours, start, num in tensor_parts(model.cfg):
+            target = key_to_parameter[ours][start : start + num]
+            value = get(theirs)
+            if value is None:
+                raise ModelError(f"{source} has no tensor {theirs!r} of shape {tuple(target.shape)}")
+            if value.shape != target.shape:
+                raise ModelError(
+                    f"{source}: tensor {theirs!r} has shape {tuple(value.shape)}, but its config asks for "
+                    f"{tuple(target.shape)}; the config and the weights do not belong together"
+                )
+            target.copy_(value)
+
+
+def load_config(path: str | Path) -> DecoderConfig:
+    """Read the config.json of a checkpoint directory."""
+    return DecoderConfig.from_hf(_read_json(Path(path), "config.json"))
+
+
+def load_model(path: str | Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Decoder:
+    """Load a checkpoint directory, or a ``.gguf`` file where the optional gguf package is installed.
+
+    Raises:
+        ModelError: a file or tensor is missing, has another shape, or the family is unknown.
+    """
+    path = Path(path)
+    if path.suffix == ".gguf":
+        from rollwright.engine.gguf import load_gguf
+
+        return load_gguf(path).to(device=device, dtype=dtype)
+    model = Decoder(load_config(path))
+    name_to_file = _weight_files(path)
+    open_files: dict[Path, Any] = {}
+
+    def get(name: str) -> Tensor | None:
+        file = name_to_file.get(name)
+        if file is None:
+            return None
+        if file not in open_files:
+            open_files[file] = _open(file)
+        return open_files[file].get_tensor(name)
+
+    fill(model, get, str(path))
+    return model.to(device=device, dtype=dtype)
+
+
+def _open(file: Path) -> Any:
+    try:
+        return safe_open(file, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{file} cannot be read as safetensors ({error}); copy the file again") from error
+
+
+def _weight_files(path: Path) -> dict[str, Path]:
+    """Return the file of each tensor, from the index of a sharded checkpoint or the single file."""
+    index = path / "model.safetensors.index.json"
+    if index.exists():
+        return {name: path / file for name, file in _read_json(path, index.name)["weight_map"].items()}
+    file = path / "model.safetensors"
+    if not file.exists():
+        raise ModelError(
+            f"no model.safetensors or its index in {path}; give a Hugging Face checkpoint folder"
+        )
+    return dict.fromkeys(_open(file).keys(), file)
+
+
+def _read_json(path: Path, name: str) -> dict[str, Any]:
+    file = path / name
+    if not file.exists():
+        raise ModelError(f"no {name} in {path}; give a Hugging Face checkpoint folder")
+    try:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except ValueError as error:
+        raise ModelError(f"{file} is not valid JSON: {error}") from error
+
+
+def save_model(
+    model: Decoder, path: str | Path, tokenizer_from: str | Path | Tokenizer | None = None
+) -> None:
+    """Write a checkpoint directory that transformers loads.
+
+    Args:
+        model: what to write; fused parameters are split into their usual names.
+        path: the folder; made if missing.
+        tokenizer_from: a folder whose tokenizer files are copied, or a tokenizer.
+    """
+    path = Path(path)
+    path.mkdir(parents=True, exist_ok=True)
+    key_to_parameter = dict(model.named_parameters())
+    tensors = {
+        theirs: key_to_parameter[ours].detach()[start : start + num].contiguous().cpu().clone()
+        for theirs, ours, start, num in tensor_parts(model.cfg)
+    }
+    partial = path / "model.safetensors.partial"
+    save_file(tensors, partial, metadata={"format": "pt"})
+    (path / "config.json").write_text(json.dumps(model.cfg.to_hf(), indent=2) + "\n", encoding="utf-8")
+    if isinstance(tokenizer_from, Tokenizer):
+        tokenizer_from.inner.save(str(path / "tokenizer.json"))
+    elif tokenizer_from is not None:
+        _copy_tokenizer(Path(tokenizer_from), path)
+    partial.replace(path / "model.safetensors")
+
+
+def _copy_tokenizer(source: Path, target: Path) -> None:
+    if not (source / "tokenizer.json").exists():
+        raise ModelError(f"no tokenizer.json in {source}")
+    for name in TOKENIZER_FILES:
+        if (source / name).exists() and source.resolve() != target.resolve():
+            shutil.copyfile(source / name, target / name)
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """Load the tokenizer.json of a checkpoint directory, with the end tokens its configs name.
+
+    Raises:
+        ModelError: the file is missing or broken.
+    """
+    path = Path(path)
+    file = path / "tokenizer.json"
+    if not file.exists():
+        raise ModelError(f"no tokenizer.json in {path}; a fast tokenizer's file is needed")
+    try:
+        inner = _Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises bare Exception
+        raise ModelError(f"{file} is not a tokenizer of the tokenizers library: {error}") from error
+    return Tokenizer(inner, str(path), _eos_ids(path))
+
+
+def _eos_ids(path: Path) -> tuple[int, ...]:
+    """Collect end tokens from generation_config.json and config.json: models often have several."""
+    found: list[int] = []
+    for name in ("generation_config.json", "config.json"):
+        if (path / name).exists():
+            eos = _read_json(path, name).get("eos_token_id")
+            found.extend([] if eos is None else eos if isinstance(eos, list) else [eos])
+    return tuple(dict.fromkeys(found))
