@@ -92,6 +92,10 @@ class BudgetChanged(Event, frozen=True):
     granted: dict[str, float]
 
 
+class Resumed(Event, frozen=True):
+    """The run goes on after a restart: everything still owed is asked for again."""
+
+
 class StopAsked(Event, frozen=True):
     """The user asked for a clean stop."""
 
@@ -106,6 +110,7 @@ AnyEvent = (
     | TimerFired
     | WorkerLost
     | BudgetChanged
+    | Resumed
     | StopAsked
 )
 

@@ -146,12 +146,19 @@ class TaskHistory(msgspec.Struct):
 
 
 class History(Protocol):
-    """What Select may read."""
+    """What Select may read.
 
-    tasks: Sequence[TaskId]
-    num_picked: int  # tasks picked so far in the run, counting every visit
-    seed: int
-    step: int
+    ``num_picked`` counts the tasks picked so far in the run, every visit.
+    """
+
+    @property
+    def tasks(self) -> Sequence[TaskId]: ...
+    @property
+    def num_picked(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def step(self) -> int: ...
 
     def of(self, task: TaskId) -> TaskHistory: ...
 

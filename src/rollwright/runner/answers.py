@@ -1,0 +1,130 @@
+"""What the runner makes of answers: chunks, observations, verdicts and failures."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rollwright.events import AnyCommand, Failed, Observed, Sampled, Scored
+from rollwright.ledger import Fate, Unit
+from rollwright.runner.base import Base
+from rollwright.runner.state import AskState, GroupState, LiveAsk
+from rollwright.tree import Node, Origin, StopReason
+
+
+class Answers(Base):
+    """The part of the runner that takes answers to its asks."""
+
+    def answer(self, event: Sampled | Observed | Scored | Failed) -> list[AnyCommand]:
+        """Take an answer; one to an ask that was closed meanwhile is counted as late."""
+        live = self.asks.get(event.ask)
+        if live is None or live.state is AskState.WAITING:
+            self.num_late += 1
+            if isinstance(event, Sampled):
+                self.ledger.sample(len(event.tokens))
+                self.ledger.settle(len(event.tokens), Fate.FAILED, "late")
+            return []
+        group = self.groups[live.group]
+        if isinstance(event, Sampled):
+            if event.stop is not None:
+                self.touch(group)
+            return self._sampled(group, live, event)
+        self.touch(group)
+        if isinstance(event, Failed):
+            return self.failed(group, live, event.kind, event.message)
+        if isinstance(event, Scored):
+            return self._scored(group, live, event)
+        if live.kind == "reset":
+            return self._opened(group, live, event)
+        self.ledger.spend(Unit.ENV_STEPS, 1)
+        return self.grower.take_observation(group, live, event)
+
+    def _sampled(self, group: GroupState, live: LiveAsk, event: Sampled) -> list[AnyCommand]:
+        self.ledger.sample(len(event.tokens))
+        self.ledger.spend(Unit.PREFILLED, event.prefilled)
+        self.grower.take_chunk(group, live, event)
+        if event.stop is None:
+            return []
+        if event.stop is not StopReason.INTERRUPTED:
+            return self.grower.finish_tokens(group, live, event.stop)
+        if live.on_abort == "carry":
+            if live.tokens:
+                self.grower.close_part(group, live, StopReason.INTERRUPTED)
+            live.state = AskState.WAITING
+            return []
+        stop = StopReason.PRUNED if live.on_abort == "stop" else StopReason.FAILED
+        group.num_failed += stop is StopReason.FAILED
+        return self.grower.finish_tokens(group, live, stop)
+
+    def _opened(self, group: GroupState, live: LiveAsk, event: Observed) -> list[AnyCommand]:
+        self.grower.forget(group, live)
+        group.root = f"{group.id}/root"
+        group.nodes[group.root] = Node(group.root, None, 0, Origin.PROMPT, event.tokens)
+        num = len(event.tokens)
+        if not 0 < num < self.settings.context:
+            why = f"data:prompt of {num} steps; expected 1 to {self.settings.context - 1} (the context)"
+            return self._break(group, why)
+        queued, group.queued_plans = group.queued_plans, []
+        return [c for rollouts in queued for c in self.grower.start_plan(group, rollouts)]
+
+    def _scored(self, group: GroupState, live: LiveAsk, event: Scored) -> list[AnyCommand]:
+        self.ledger.spend(Unit.GRADER_CALLS, 1)
+        trajectory = group.trajectories[live.parent]
+        reward, status = event.reward, event.status
+        if reward is not None and not abs(reward) < float("inf"):
+            reward, status = None, "grader_error"  # NaN and inf are no rewards
+        group.trajectories[live.parent] = msgspec.structs.replace(
+            trajectory, reward=reward, status=status, rewards=event.rewards, score=reward
+        )
+        if live.wait:
+            return self.grower.deliver(group, live, live.parent)
+        self.grower.forget(group, live)
+        return []
+
+    def failed(self, group: GroupState, live: LiveAsk, kind: str, message: str) -> list[AnyCommand]:
+        """Retry a failed ask, or give it up as the settings say; it never becomes a reward."""
+        if live.attempts < self.settings.retries and live.state is AskState.FLYING:
+            live.attempts += 1
+            return self.resubmit(live)
+        live.reason = f"{kind}:{message}"
+        self.history.of(group.task).num_failed += 1
+        if self.settings.on_failure == "stop":
+            self.stop_reason = f"{kind} failure of {live.id}: {message}"
+        if live.kind == "reset":
+            self.grower.forget(group, live)
+            return self._break(group, live.reason)
+        if self.settings.on_failure == "drop_group":
+            group.is_broken, group.drop_reason = True, f"failed_rollout:{kind}"
+        if live.kind == "score":
+            return self._scored(group, live, Scored(ask=live.id, reward=None, status=f"{kind}_error"))
+        group.num_failed += 1
+        if live.kind == "tokens":
+            return self.grower.finish_tokens(group, live, StopReason.FAILED)
+        parent = group.nodes[live.parent]
+        node = self.grower.add_node(
+            group,
+            live.stream,
+            parent,
+            parent.num_steps,
+            live.start,
+            Origin.OBSERVATION,
+            (),
+            stop=StopReason.FAILED,
+        )
+        group.failed[node.id] = live.reason
+        return self.grower.deliver(group, live, node.id)
+
+    def _break(self, group: GroupState, reason: str) -> list[AnyCommand]:
+        group.is_broken, group.drop_reason, group.queued_plans = True, reason, []
+        group.num_failed += group.num_granted
+        return []
+
+    def resubmit(self, live: LiveAsk) -> list[AnyCommand]:
+        """Ask again for what is left of an ask, from its last acknowledged token."""
+        if live.state is not AskState.ABORTING:
+            live.state = AskState.FLYING
+        if live.kind != "tokens":
+            return [live.command]
+        first = getattr(live.command, "first", None) if live.forced and not live.tokens else None
+        if live.tokens:
+            self.grower.close_part(self.groups[live.group], live, StopReason.INTERRUPTED)
+        return [self.grower.submit_of(live, first)]

@@ -1,0 +1,157 @@
+"""The runner: a pure state machine from events to commands. No clock, no sockets, no torch, no threads.
+
+It is the only place that orders, spends, draws randomness and asks for I/O. Its state pickles; folding
+the journal's events through a fresh runner gives the same commands and the same state.
+"""
+
+from __future__ import annotations
+
+from rollwright.errors import LawBroken
+from rollwright.events import (
+    AnyCommand,
+    AnyEvent,
+    BudgetChanged,
+    CancelTimer,
+    EmitBatch,
+    Event,
+    Failed,
+    Observed,
+    Published,
+    Resumed,
+    Sampled,
+    Scored,
+    SetTimer,
+    Started,
+    StopAsked,
+    Submit,
+    TimerFired,
+    WorkerLost,
+)
+from rollwright.runner.state import AskState, Phase
+from rollwright.runner.steps import Steps
+from rollwright.stage import PRECEDENCE, Action, Close, ForkAt, Stop
+from rollwright.tree import StopReason
+
+
+class Runner(Steps):
+    """Fold events into commands.
+
+    Args:
+        method: the stages.
+        settings: limits and names of the run.
+        version: the policy's version at the start.
+    """
+
+    def step(self, event: AnyEvent) -> list[AnyCommand]:
+        """Take one event and return what is to be done now, in order."""
+        self.last_at = max(self.last_at, event.at)
+        commands = self._dispatch(event)
+        if self.method.control and self.phase is Phase.ROLLOUTS:
+            commands += self._control(event)
+        commands += self.settle_rounds()
+        commands = [command for command in commands if not self._defer(command)]
+        for command in commands:
+            if isinstance(command, SetTimer):
+                self.timers[command.timer] = command
+            elif isinstance(command, CancelTimer):
+                self.timers.pop(command.timer, None)
+        return commands
+
+    def _dispatch(self, event: AnyEvent) -> list[AnyCommand]:
+        if isinstance(event, (Sampled, Observed, Scored, Failed)):
+            return self.answer(event)
+        if isinstance(event, Published):
+            return self.published(event)
+        if isinstance(event, Started):
+            if self.phase is not Phase.NEW:
+                raise LawBroken("the run was started twice")
+            return self.begin_step()
+        if isinstance(event, TimerFired):
+            return self._timer(event.timer)
+        if isinstance(event, WorkerLost):
+            lost = [self.asks[ask] for ask in event.asks if ask in self.asks]
+            return [command for live in lost for command in self.resubmit(live)]
+        if isinstance(event, Resumed):
+            return self._resume()
+        if isinstance(event, BudgetChanged):
+            self.ledger.grant(event.granted)
+        elif isinstance(event, StopAsked):
+            self.stop_reason = self.stop_reason or "stopped by the user"
+        return []
+
+    def _defer(self, command: AnyCommand) -> bool:
+        """Keep new sampling back while the step closes or the learner works."""
+        if self.phase not in (Phase.CLOSING, Phase.LEARNING) or not isinstance(command, Submit):
+            return False
+        self.asks[command.ask].state = AskState.WAITING
+        return True
+
+    def _resume(self) -> list[AnyCommand]:
+        commands: list[AnyCommand] = []
+        for live in list(self.asks.values()):
+            if live.state is AskState.WAITING:
+                continue
+            if live.state is AskState.ABORTING:
+                # The engine that held it is gone: what it had reported is all there is.
+                commands += self.answer(
+                    Sampled(ask=live.id, tokens=(), logprobs=(), stop=StopReason.INTERRUPTED)
+                )
+                continue
+            commands += self.resubmit(live)
+        if self.phase is Phase.LEARNING:
+            commands.append(EmitBatch(step=self.step_number, version=self.version, groups=self.batch))
+        return [*commands, *self.timers.values()]
+
+    # ------------------------------------------------------------ control
+
+    def _control(self, event: Event) -> list[AnyCommand]:
+        view = self.view()
+        actions: list[Action] = [action for stage in self.method.control for action in stage(event, view)]
+        actions.sort(key=lambda action: PRECEDENCE.index(type(action)))
+        commands: list[AnyCommand] = []
+        is_done: set[str] = set()
+        for action in actions:
+            if isinstance(action, Close):
+                return commands + self._close()
+            live = self.asks.get(action.ask)
+            if live is None or live.kind != "tokens" or live.state is not AskState.FLYING:
+                continue
+            if action.ask in is_done:
+                continue
+            if isinstance(action, ForkAt):
+                commands += self.grower.fork_live(self.groups[live.group], live, action.at, action.num)
+                continue
+            is_done.add(action.ask)
+            is_stop = isinstance(action, Stop)
+            commands += self.abort(live, "stop" if is_stop else "carry", getattr(action, "reason", ""))
+        return commands
+
+    def _close(self) -> list[AnyCommand]:
+        """End the step's rollouts: every live ask is carried over."""
+        self.phase = Phase.CLOSING
+        commands: list[AnyCommand] = []
+        for live in self.asks.values():
+            if live.kind == "tokens" and live.state is AskState.FLYING:
+                commands += self.abort(live, "carry")
+        return commands
+
+    # ------------------------------------------------------------ waits
+
+    def _timer(self, timer: str) -> list[AnyCommand]:
+        if self.timers.pop(timer, None) is None:
+            return []
+        if timer == f"learn:{self.step_number}" and self.phase is Phase.LEARNING:
+            return self.finish(f"the learner did not answer within {self.settings.learn_deadline} s")
+        if timer != f"rollouts:{self.step_number}":
+            return []
+        commands: list[AnyCommand] = []
+        for live in list(self.asks.values()):
+            if live.state is not AskState.FLYING:
+                continue
+            self.touch(self.groups[live.group])
+            if live.kind == "tokens":
+                commands += self.abort(live, "fail", "deadline")
+            else:
+                live.attempts = self.settings.retries
+                commands += self.failed(self.groups[live.group], live, "deadline", "no answer in time")
+        return commands

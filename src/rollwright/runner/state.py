@@ -1,0 +1,112 @@
+"""The runner's state: plain values that pickle, with no generator and no clock inside."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Literal
+
+import msgspec
+
+from rollwright.events import AnyCommand
+from rollwright.tree import GroupId, Node, NodeId, Sampling, TaskId, Trajectory
+
+AskId = str
+
+
+class AskState(str, Enum):
+    FLYING = "flying"  # the driver works on it
+    ABORTING = "aborting"  # an abort is under way
+    WAITING = "waiting"  # carried over or deferred: to be submitted when the next step begins
+
+
+class LiveAsk(msgspec.Struct):
+    """Work that the driver owes an answer for, or will.
+
+    ``parent``, ``at``, ``start`` and ``max_tokens`` describe what is left to sample after the last
+    closed node; ``tokens`` and the columns beside it are what came since.
+    """
+
+    id: AskId
+    kind: Literal["reset", "tokens", "env", "score"]
+    group: GroupId
+    plan: int
+    command: AnyCommand
+    stream: str = ""
+    parent: NodeId = ""
+    at: int = 0
+    start: int = 0
+    max_tokens: int = 0
+    is_cut_by_context: bool = False
+    sampling: Sampling = Sampling()
+    policy: str = "policy"
+    version: int = -1
+    forced: int = 0
+    parts: list[NodeId] = []
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    entropies: list[float] | None = None
+    kept_masses: list[float] | None = None
+    top: list[tuple[tuple[int, float], ...]] | None = None
+    attempts: int = 0
+    state: AskState = AskState.FLYING
+    on_abort: Literal["carry", "stop", "fail"] = "carry"
+    reason: str = ""
+    wait: bool = False
+
+
+class PlanState(msgspec.Struct):
+    """One running plan: what it received so far is enough to build its generator again."""
+
+    num: int
+    wait: Literal["all", "any"] = "all"
+    received: list[list[NodeId]] = []
+    inbox: list[NodeId] = []
+    in_flight: set[AskId] = msgspec.field(default_factory=set)
+    is_done: bool = False
+
+
+class GroupState(msgspec.Struct):
+    """One visit to one task."""
+
+    id: GroupId
+    task: TaskId
+    visit: int
+    order: int
+    opened_step: int
+    nodes: dict[NodeId, Node] = {}
+    root: NodeId = ""
+    streams: dict[str, int] = {}  # trajectory key -> index, in order of creation
+    num_nodes: dict[str, int] = {}  # nodes made per stream
+    num_forks: dict[str, int] = {}  # forks made per stream
+    continued: set[NodeId] = msgspec.field(default_factory=set)
+    plans: list[PlanState] = []
+    queued_plans: list[int] = []  # rollouts granted before the root was known
+    asks: set[AskId] = msgspec.field(default_factory=set)
+    trajectories: dict[NodeId, Trajectory] = {}
+    pruned: dict[NodeId, str] = {}
+    failed: dict[NodeId, str] = {}
+    num_granted: int = 0
+    num_roots: int = 0
+    num_failed: int = 0
+    is_kept: bool | None = None
+    drop_reason: str = ""
+    scores: dict[NodeId, float | None] = {}
+    is_carried: bool = False
+    is_broken: bool = False  # its reset failed, or on_failure took it
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.asks and not self.queued_plans and all(plan.is_done for plan in self.plans)
+
+    @property
+    def oldest_version(self) -> int:
+        versions = [node.version for node in self.nodes.values() if node.version is not None]
+        return min(versions, default=-1)
+
+
+class Phase(str, Enum):
+    NEW = "new"
+    ROLLOUTS = "rollouts"
+    CLOSING = "closing"
+    LEARNING = "learning"
+    DONE = "done"
