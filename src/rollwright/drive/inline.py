@@ -89,7 +89,7 @@ class InlineDriver:
                 self.feed(chunks)
             elif not self.engine.num_live and self.finished is None:
                 raise LawBroken(
-                    f"the run waits for nothing: phase {self.runner.phase.value}, asks {list(self.runner.asks)}"
+                    f"the run waits for nothing in phase {self.runner.phase.value}: {list(self.runner.asks)}"
                 )
         return self.finished
 

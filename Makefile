@@ -1,0 +1,43 @@
+# Every target sets up its own environment in .venv first; nothing has to be installed by hand.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.ready
+
+.PHONY: setup demo test test-all bench crash-test lint lines clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (once; a few minutes on a fresh machine)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/rollwright demo
+
+test: $(STAMP) lint
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+test-all: $(STAMP) lint
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[parity]'
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+bench: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[parity]'
+	$(BIN)/python benchmarks/virtual_rollouts.py
+	$(BIN)/python benchmarks/step_vs_trl.py
+
+crash-test: $(STAMP)
+	$(BIN)/python tools/crash_test.py --kills 20
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+lines: $(STAMP)
+	@$(BIN)/python tools/lines.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
