@@ -42,12 +42,19 @@ def judge(method: Method, group: GroupState) -> None:
             return
 
 
-def settle(ledger: Ledger, group: GroupState, trained: Iterable[NodeId], fate: Fate, reason: str) -> None:
+Fates = dict[NodeId, tuple[Fate, str]]
+
+
+def settle(ledger: Ledger, group: GroupState, trained: Iterable[NodeId], fate: Fate, reason: str) -> Fates:
     """Give each sampled token of a closed group its one fate.
 
     Args:
         trained: leaves that were trained on; their paths' tokens are trained.
         fate, reason: what happened to the scored leaves that were not trained.
+
+    Returns:
+        (fate, reason) by leaf, in the order in which they were settled: the first leaf through a token
+        decides.
     """
     leaves: list[tuple[NodeId, Fate, str]] = [(leaf, Fate.TRAINED, "") for leaf in trained]
     is_trained = {leaf for leaf, _, _ in leaves}
@@ -71,6 +78,24 @@ def settle(ledger: Ledger, group: GroupState, trained: Iterable[NodeId], fate: F
         rest = node.num_steps - is_settled.get(node.id, 0)
         if node.origin is Origin.SAMPLED and rest:
             ledger.settle(rest, Fate.PRUNED, "left_behind")
+    by_leaf: Fates = {}
+    for leaf, leaf_fate, why in leaves:
+        by_leaf.setdefault(leaf, (leaf_fate, why))
+    return by_leaf
+
+
+def close(group: GroupState | None, batch: Group | None, fates: Fates) -> tuple[Group, Fates]:
+    """Return a closed group for the record: what was trained as it was trained, and all the rest."""
+    if group is None:
+        assert batch is not None
+        return batch, {t.leaf: (Fate.TRAINED, "replayed") for t in batch.trajectories}
+    frozen = freeze(group)
+    if batch is None:
+        return frozen, fates
+    by_leaf = {t.leaf: t for t in (*frozen.trajectories, *batch.trajectories)}
+    fates = {**fates, **{t.leaf: (Fate.TRAINED, "replayed") for t in batch.trajectories if t.replayed}}
+    nodes = {**frozen.nodes, **batch.nodes}
+    return msgspec.structs.replace(batch, nodes=nodes, trajectories=tuple(by_leaf.values())), fates
 
 
 def split_stale(group: Group, version: int, max_age: int | None) -> Group:

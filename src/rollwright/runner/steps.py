@@ -18,7 +18,7 @@ from rollwright.events import (
 )
 from rollwright.ledger import Fate, Unit
 from rollwright.runner.answers import Answers
-from rollwright.runner.batch import Metrics, freeze, settle, split_stale, step_metrics
+from rollwright.runner.batch import Fates, Metrics, close, freeze, settle, split_stale, step_metrics
 from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase
 from rollwright.stage import Left
 from rollwright.tree import Group, TaskId
@@ -163,7 +163,8 @@ class Steps(Answers):
                 fate, reason = (Fate.STALE, "max_age") if stale else (fate, "replay_dropped")
             elif group.is_broken:
                 fate = Fate.FAILED
-            settle(self.ledger, group, (), fate, reason)
+            fates = settle(self.ledger, group, (), fate, reason)
+            self.closed.append(close(group, None, fates))
             if self.held.pop(group_id, None) is None:
                 self.drop_group(group_id)
 
@@ -171,8 +172,8 @@ class Steps(Answers):
         self.batch = tuple(freeze(group) for group in done)
         self.step_report = step_metrics(done, self.batch, self.version)
         for group in done:
-            settle(self.ledger, group, (), Fate.EVALUATION, "evaluation")
-            self.drop_group(group.id)
+            fates = settle(self.ledger, group, (), Fate.EVALUATION, "evaluation")
+            self.closed.append(close(self.drop_group(group.id), None, fates))
         report = Report(step=self.step_number, metrics=self._report())
         return [report, *self.finish("evaluated")]
 
@@ -187,9 +188,11 @@ class Steps(Answers):
             state = self.held.pop(group.id, None)
             if state is None and group.id in self.groups:
                 state = self.drop_group(group.id)
+            fates: Fates = {}
             if state is not None:
                 leaves = [t.leaf for t in group.trajectories if t.reward is not None and not t.replayed]
-                settle(self.ledger, state, leaves, Fate.STALE, "max_age")
+                fates = settle(self.ledger, state, leaves, Fate.STALE, "max_age")
+            self.closed.append(close(state, group, fates))
         self.step_report.update({f"learn_{name}": value for name, value in event.metrics.items()})
         return [CancelTimer(timer=f"learn:{self.step_number}"), *self._end_step()]
 
