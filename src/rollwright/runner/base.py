@@ -8,7 +8,7 @@ from rollwright.errors import ConfigError
 from rollwright.events import Abort, AnyCommand, SetTimer
 from rollwright.ledger import Ledger
 from rollwright.method import Method
-from rollwright.runner.batch import Fates, Metrics, judge
+from rollwright.runner.batch import Closed, Metrics, judge
 from rollwright.runner.groups import Grower
 from rollwright.runner.settings import Settings
 from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase
@@ -52,7 +52,7 @@ class Base:
         self.num_late = 0
         self.last_at = 0.0
         self.timers: dict[str, SetTimer] = {}
-        self.closed: list[tuple[Group, Fates]] = []  # for the record; see take_closed
+        self.closed: list[Closed] = []  # for the record; see take_closed
         self._views: dict[str, GroupView] = {}
         self.grower = Grower(method, settings, self.asks)
 
@@ -65,7 +65,7 @@ class Base:
         for group in self.groups.values():
             self.grower.rebuild(group)
 
-    def take_closed(self) -> list[tuple[Group, Fates]]:
+    def take_closed(self) -> list[Closed]:
         """Return the groups closed since the last call, with the fate and reason of each leaf."""
         closed, self.closed = self.closed, []
         return closed

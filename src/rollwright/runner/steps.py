@@ -164,7 +164,7 @@ class Steps(Answers):
             elif group.is_broken:
                 fate = Fate.FAILED
             fates = settle(self.ledger, group, (), fate, reason)
-            self.closed.append(close(group, None, fates))
+            self.closed.append(close(self.step_number, group, None, fates))
             if self.held.pop(group_id, None) is None:
                 self.drop_group(group_id)
 
@@ -173,7 +173,7 @@ class Steps(Answers):
         self.step_report = step_metrics(done, self.batch, self.version)
         for group in done:
             fates = settle(self.ledger, group, (), Fate.EVALUATION, "evaluation")
-            self.closed.append(close(self.drop_group(group.id), None, fates))
+            self.closed.append(close(self.step_number, self.drop_group(group.id), None, fates))
         report = Report(step=self.step_number, metrics=self._report())
         return [report, *self.finish("evaluated")]
 
@@ -192,7 +192,7 @@ class Steps(Answers):
             if state is not None:
                 leaves = [t.leaf for t in group.trajectories if t.reward is not None and not t.replayed]
                 fates = settle(self.ledger, state, leaves, Fate.STALE, "max_age")
-            self.closed.append(close(state, group, fates))
+            self.closed.append(close(self.step_number, state, group, fates))
         self.step_report.update({f"learn_{name}": value for name, value in event.metrics.items()})
         return [CancelTimer(timer=f"learn:{self.step_number}"), *self._end_step()]
 
