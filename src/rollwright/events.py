@@ -92,6 +92,12 @@ class BudgetChanged(Event, frozen=True):
     granted: dict[str, float]
 
 
+class Extended(Event, frozen=True):
+    """The run shall make ``num_steps`` learner steps in total; one that was done goes on."""
+
+    num_steps: int
+
+
 class Resumed(Event, frozen=True):
     """The run goes on after a restart: everything still owed is asked for again."""
 
@@ -110,6 +116,7 @@ AnyEvent = (
     | TimerFired
     | WorkerLost
     | BudgetChanged
+    | Extended
     | Resumed
     | StopAsked
 )

@@ -18,6 +18,7 @@ from rollwright.events import (
     CancelTimer,
     EmitBatch,
     EnvStep,
+    Extended,
     Finish,
     Published,
     Report,
@@ -31,6 +32,7 @@ from rollwright.events import (
     TimerFired,
 )
 from rollwright.runner import Runner
+from rollwright.runner.state import Phase
 from rollwright.tree import path_to
 
 
@@ -76,9 +78,18 @@ class InlineDriver:
     def now(self) -> float:
         return self.clock() - self._zero
 
-    def run(self, is_resumed: bool = False) -> str | None:
-        """Run until the runner finishes or `stop` is called; return the reason, None when stopped."""
+    def run(self, is_resumed: bool = False, extend_to: int | None = None) -> str | None:
+        """Run until the runner finishes or `stop` is called; return the reason, None when stopped.
+
+        Args:
+            is_resumed: the runner was folded from a journal: ask again for what is owed.
+            extend_to: learner steps to make in total, where that changed.
+        """
         self.feed([Resumed() if is_resumed else Started()])
+        if extend_to is not None:
+            self.feed([Extended(num_steps=extend_to)])
+        if self.runner.phase is Phase.DONE and self.finished is None:
+            self.finished = "all steps were done already"
         while self.finished is None and not self.is_stopping:
             due = [timer for timer, at in self.deadlines.items() if at <= self.now]
             if due:

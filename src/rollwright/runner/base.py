@@ -44,7 +44,7 @@ class Base:
         self.held: dict[str, GroupState] = {}  # complete, kept by Replay for a first training later
         self.incomplete: set[str] = set()
         self.touched: dict[str, None] = {}  # groups that changed since they were last looked at
-        self.num_opened = 0
+        self.num_steps, self.num_opened = settings.num_steps, 0
         self.replay_state: Any = method.replay.init()
         self.batch: tuple[Group, ...] = ()
         self.step_report: Metrics = {}

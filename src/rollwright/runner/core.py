@@ -14,6 +14,7 @@ from rollwright.events import (
     CancelTimer,
     EmitBatch,
     Event,
+    Extended,
     Failed,
     Observed,
     Published,
@@ -73,6 +74,8 @@ class Runner(Steps):
             return [command for live in lost for command in self.resubmit(live)]
         if isinstance(event, Resumed):
             return self._resume()
+        if isinstance(event, Extended):
+            return self._extend(event.num_steps)
         if isinstance(event, BudgetChanged):
             self.ledger.grant(event.granted)
         elif isinstance(event, StopAsked):
@@ -85,6 +88,14 @@ class Runner(Steps):
             return False
         self.asks[command.ask].state = AskState.WAITING
         return True
+
+    def _extend(self, num_steps: int) -> list[AnyCommand]:
+        self.num_steps = num_steps
+        if self.phase is not Phase.DONE:
+            return []
+        self.stop_reason = ""
+        self.step_number -= 1
+        return self.begin_step()
 
     def _resume(self) -> list[AnyCommand]:
         commands: list[AnyCommand] = []

@@ -32,7 +32,7 @@ class Steps(Answers):
         self.step_number += 1
         self.history.step, self.round, self.batch = self.step_number, 0, ()
         exhausted = self.ledger.exhausted
-        if self.step_number >= self.settings.num_steps:
+        if self.step_number >= self.num_steps:
             return self.finish("all steps done")
         if exhausted or self.stop_reason:
             return self.finish(self.stop_reason or f"the budget of {exhausted} is spent")

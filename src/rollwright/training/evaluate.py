@@ -1,0 +1,125 @@
+"""Measure a policy on held-out tasks: sampled and greedy, with intervals, through the same runner."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rollwright.drive.inline import InlineDriver
+from rollwright.drive.world import World
+from rollwright.engine.api import Engine
+from rollwright.errors import DataError
+from rollwright.method import Method
+from rollwright.runner import Runner, Settings
+from rollwright.stages.allocate.even import Even
+from rollwright.stages.generate.independent import Independent
+from rollwright.stages.replay.fresh import Fresh
+from rollwright.stages.select.shuffled import Shuffled
+from rollwright.tree import Group, Sampling, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Success on held-out tasks.
+
+    Args:
+        success: mean over tasks of the share of right rollouts, in [0, 1]; None if nothing was scored.
+        low, high: 95% interval over tasks.
+        reward: mean raw reward.
+        num_tasks, num_rollouts, num_not_scored: counts.
+        length: mean sampled tokens of a rollout.
+        num_tokens: tokens sampled for it.
+    """
+
+    success: float | None
+    low: float | None
+    high: float | None
+    reward: float | None
+    num_tasks: int
+    num_rollouts: int
+    num_not_scored: int
+    length: float
+    num_tokens: int
+
+
+def interval(shares: Sequence[float]) -> tuple[float, float]:
+    """Return a 95% interval of the mean of per-task shares.
+
+    With one rollout a task the shares are 0 or 1: Wilson's interval. Else the tasks are the clusters:
+    mean ± 1.96·s/√n.
+    """
+    n, mean = len(shares), math.fsum(shares) / len(shares)
+    z = 1.959964
+    if all(share in (0.0, 1.0) for share in shares):
+        centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
+        half = z * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+        return max(0.0, centre - half), min(1.0, centre + half)
+    variance = math.fsum((share - mean) ** 2 for share in shares) / (n - 1)
+    half = z * math.sqrt(variance / n)
+    return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def evaluate(
+    engine: Engine,
+    world: World,
+    settings: Settings,
+    tasks: Sequence[TaskId],
+    num_samples: int = 1,
+    sampling: Sampling | None = None,
+) -> tuple[Evaluation, list[Group]]:
+    """Roll out each task ``num_samples`` times and grade; the tokens get the fate evaluation.
+
+    The noise depends on the run's seed and the task, not on the version: two evaluations in one run
+    share it.
+
+    Raises:
+        DataError: there are no tasks.
+    """
+    if not tasks:
+        raise DataError("evaluation: there are no held-out tasks; expected at least one")
+    method = Method("evaluation", Shuffled(), Even(num_samples), Independent(), Fresh(), None, None)
+    settings = dataclasses.replace(
+        settings,
+        tasks=tuple(tasks),
+        num_steps=1,
+        num_tasks=len(tasks),
+        sampling=sampling or settings.sampling,
+        budget={},
+        on_failure="drop_sample",
+        chunk=0,
+        is_evaluation=True,
+    )
+    runner = Runner(method, settings, engine.version)
+    InlineDriver(runner, engine, world).run()
+    groups = list(runner.batch)
+    for group in groups:
+        engine.retire(group.id)
+        world.retire(group.id)
+    return summarise(groups, int(runner.ledger.spent["sampled_tokens"])), groups
+
+
+def summarise(groups: Sequence[Group], num_tokens: int) -> Evaluation:
+    """Take the verdicts of evaluated groups together; rollouts without a score are counted, not zero."""
+    shares, rewards, lengths = [], [], []
+    num_not_scored = 0
+    for group in groups:
+        scored = [t for t in group.trajectories if t.reward is not None]
+        num_not_scored += len(group.trajectories) - len(scored)
+        lengths += [int(group.response(t).is_sampled.sum()) for t in group.trajectories]
+        if scored:
+            shares.append(sum(t.status == "right" for t in scored) / len(scored))
+            rewards += [t.reward for t in scored if t.reward is not None]
+    low, high = interval(shares) if shares else (None, None)
+    return Evaluation(
+        success=math.fsum(shares) / len(shares) if shares else None,
+        low=low,
+        high=high,
+        reward=math.fsum(rewards) / len(rewards) if rewards else None,
+        num_tasks=len(shares),
+        num_rollouts=len(lengths),
+        num_not_scored=num_not_scored,
+        length=sum(lengths) / max(len(lengths), 1),
+        num_tokens=num_tokens,
+    )

@@ -1,0 +1,209 @@
+"""Train from a config, record everything, evaluate along the way, and resume after any end."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rollwright.config import RunConfig
+from rollwright.drive.inline import InlineDriver
+from rollwright.errors import StoreError
+from rollwright.events import AnyCommand, EmitBatch, Published, Report
+from rollwright.learn.checkpoint import load_state, save_state
+from rollwright.runner import Runner
+from rollwright.store.journal import check_replay
+from rollwright.store.run import RunFolder
+from rollwright.training.evaluate import Evaluation, evaluate
+from rollwright.training.parts import Parts, build
+from rollwright.tree import Sampling
+
+Row = dict[str, Any]
+
+
+class Training:
+    """One run in one folder.
+
+    Args:
+        config: the resolved config.
+        folder: its run folder, held by this process.
+        on_row: called with each row of metrics as it is written: kinds ``step`` and ``evaluation``.
+
+    Use `start` or `resume` to make one, then `run`.
+    """
+
+    def __init__(self, config: RunConfig, folder: RunFolder, on_row: Callable[[Row], None]) -> None:
+        self.config, self.folder, self.on_row = config, folder, on_row
+        self.parts: Parts = build(config)
+        self.journal = folder.journal()
+        self.metrics = folder.metrics()
+        self.shards = folder.shards(decode=self.parts.tokenizer.decode)
+        self.runner = Runner(self.parts.method, self.parts.settings)
+        self.driver: InlineDriver | None = None
+        self.is_resumed = False
+        self.extend_to: int | None = None
+        self.started_at = 0.0
+        rows = self.metrics.load().rows
+        self._done = {(row["kind"], row["step"]) for row in rows}
+
+    @classmethod
+    def start(cls, config: RunConfig, out: Path, on_row: Callable[[Row], None]) -> Training:
+        """Begin a new run in ``out``."""
+        folder = RunFolder.create(out, config)
+        try:
+            return cls(config, folder, on_row)
+        except BaseException:
+            folder.close()
+            raise
+
+    @classmethod
+    def resume(cls, path: Path, on_row: Callable[[Row], None], num_steps: int | None = None) -> Training:
+        """Go on with a run: the same next prompts, partial rollouts and samples.
+
+        Args:
+            num_steps: a new last step, to train for longer; None keeps the run's own.
+        """
+        folder = RunFolder.open(path)
+        try:
+            training = cls(folder.config(), folder, on_row)
+            training._fold()
+            training.extend_to = num_steps
+            return training
+        except BaseException:
+            folder.close()
+            raise
+
+    # ------------------------------------------------------------ running
+
+    def run(self) -> str | None:
+        """Run to the end and return its reason; None when it was stopped before."""
+        parts = self.parts
+        self.driver = InlineDriver(
+            self.runner,
+            parts.engine,
+            parts.world,
+            self._train,
+            self.journal,
+            self._report,
+            time.monotonic,
+            self.started_at,
+        )
+        if not self.is_resumed:
+            self._save(0)
+        self._evaluate(0 if not self.is_resumed else self.runner.version)
+        try:
+            return self.driver.run(self.is_resumed, self.extend_to)
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """Stop soon. What was acknowledged stays in the journal; `resume` goes on from there."""
+        if self.driver is not None:
+            self.driver.stop()
+
+    def close(self) -> None:
+        """Write what is collected and give the folder free."""
+        try:
+            self.shards.flush()
+        finally:
+            self.journal.close()
+            self.folder.close()
+
+    def _train(self, batch: EmitBatch) -> Published:
+        metrics = self.parts.learner.update(batch.groups, batch.version)
+        return Published(
+            step=batch.step,
+            version=batch.version + 1,
+            learner_tokens=int(metrics["learner_tokens"]),
+            metrics={name: float(value) for name, value in metrics.items()},
+        )
+
+    def _report(self, report: Report) -> None:
+        self._record(report)
+        version = int(report.metrics["version"] or 0)
+        every = self.config.checkpoint_every
+        is_last = report.step + 1 >= self.runner.num_steps
+        if every and (version % every == 0 or is_last):
+            self._save(version)
+        if self.config.eval_every and (version % self.config.eval_every == 0 or is_last):
+            self._evaluate(version)
+
+    def _record(self, report: Report) -> None:
+        """Write a step's metrics row and groups, unless they are there already."""
+        closed = self.runner.take_closed()
+        for step in sorted({c.step for c in closed}):
+            mine = [c for c in closed if c.step == step]
+            fates = {leaf: fate for c in mine for leaf, fate in c.fates.items()}
+            version = int(report.metrics["version"] or 0)
+            self.shards.add(step, [c.group for c in mine], fates, version=version)
+        self._row({"kind": "step", "step": report.step, **report.metrics})
+
+    def _row(self, row: Row) -> None:
+        key = (row["kind"], row["step"])
+        if key not in self._done:
+            self._done.add(key)
+            self.metrics.append(row)
+            self.on_row(row)
+
+    # ------------------------------------------------------------ evaluations and checkpoints
+
+    def _evaluate(self, version: int) -> None:
+        if not self.config.eval_every or ("evaluation", version) in self._done:
+            return
+        sampled, greedy = self.evaluate()
+        row: Row = {"kind": "evaluation", "step": version, "seconds": self.runner.last_at}
+        for name, result in (("sampled", sampled), ("greedy", greedy)):
+            row.update({f"{name}_{key}": value for key, value in dataclasses.asdict(result).items()})
+        self._row(row)
+
+    def evaluate(self) -> tuple[Evaluation, Evaluation]:
+        """Return success on held-out tasks, sampled at temperature 1 and greedy."""
+        parts, config = self.parts, self.config
+        tasks = parts.task.ids("test")[: config.eval_tasks]
+        stops = parts.settings.sampling.stop_strings
+        results = []
+        for temperature, samples in ((1.0, config.eval_samples), (0.0, 1)):
+            sampling = Sampling(temperature, stop_strings=stops)
+            result, _ = evaluate(parts.engine, parts.world, parts.settings, tasks, samples, sampling)
+            results.append(result)
+        return results[0], results[1]
+
+    def _save(self, version: int) -> None:
+        self.journal.sync()  # a checkpoint must never be ahead of the journal
+        with self.folder.new_checkpoint(version, keep=self.config.keep_checkpoints) as path:
+            save_state(path, self.parts.learner, version, self.parts.tokenizer)
+
+    # ------------------------------------------------------------ resuming
+
+    def _fold(self) -> None:
+        """Fold the journal, then train again what the last checkpoint lacks."""
+        self.is_resumed = True
+        checkpoints = self.folder.checkpoints()
+        if not checkpoints:
+            raise StoreError(f"{self.folder.path} has no whole checkpoint to go on from; start a new run")
+        version, path = checkpoints[-1]
+        load_state(path, self.parts.learner)
+        batches: list[EmitBatch] = []
+
+        def fold(event: Any) -> list[AnyCommand]:
+            commands = self.runner.step(event)
+            for command in commands:
+                if isinstance(command, EmitBatch) and command.version >= version:
+                    batches.append(command)
+                elif isinstance(command, Report):
+                    self._record(command)
+            if isinstance(event, Published) and self.runner.version > version:
+                self._catch_up(batches)
+            return commands
+
+        if not check_replay(self.folder.journal_path, fold):
+            self.is_resumed = False
+        self.parts.engine.publish(self.runner.version)
+        self.started_at = self.runner.last_at
+
+    def _catch_up(self, batches: list[EmitBatch]) -> None:
+        for batch in batches:
+            self.parts.learner.update(batch.groups, batch.version)
+        batches.clear()

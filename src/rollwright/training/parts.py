@@ -1,0 +1,116 @@
+"""Build the parts of a run from its config."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from rollwright.config import RunConfig
+from rollwright.discovery import load_method
+from rollwright.drive.world import World
+from rollwright.engine.checkpoint import Tokenizer, load_model, load_tokenizer
+from rollwright.engine.inprocess import LocalEngine
+from rollwright.engine.model import Decoder
+from rollwright.errors import ConfigError
+from rollwright.learn.learner import Learner, LearnerConfig
+from rollwright.method import Method
+from rollwright.runner import Settings
+from rollwright.tasks.api import Task
+from rollwright.tasks.registry import load_task, shipped_checkpoint
+from rollwright.tree import Sampling
+
+
+@dataclass
+class Parts:
+    """What a run is made of. The engine and the learner share the model's weights."""
+
+    config: RunConfig
+    method: Method
+    task: Task
+    tokenizer: Tokenizer
+    model: Decoder
+    engine: LocalEngine
+    learner: Learner
+    world: World
+    settings: Settings
+
+
+def model_path(config: RunConfig) -> Path:
+    """Return the checkpoint to start from: the given one, or the task's shipped warm start."""
+    if config.model is not None:
+        return Path(config.model)
+    shipped = shipped_checkpoint(config.task)
+    if shipped is None:
+        raise ConfigError(
+            f"task {config.task!r} ships no model; give one with --model, or make one with"
+            f" `rollwright warmstart {config.task}`"
+        )
+    return shipped
+
+
+def build(config: RunConfig) -> Parts:
+    """Build every part of a run.
+
+    Raises:
+        ConfigError, ModelError, DataError: a name or value that cannot run, before anything is sampled.
+    """
+    torch.set_num_threads(config.threads or os.cpu_count() or 1)
+    method = load_method(config.method, **config.method_options)
+    task = load_task(config.task, reward=config.reward)
+    path = model_path(config)
+    device = config.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = load_model(path).to(device)
+    tokenizer = load_tokenizer(path)
+    learner = Learner(model, method.objective, method.reduce, _learner_config(config))
+    eos_ids = sorted({*tokenizer.eos_ids, *model.cfg.eos_ids})
+    return Parts(
+        config=config,
+        method=method,
+        task=task,
+        tokenizer=tokenizer,
+        model=model,
+        engine=LocalEngine(model, tokenizer),
+        learner=learner,
+        world=World(task, tokenizer, eos_ids),
+        settings=settings_of(config, task),
+    )
+
+
+def settings_of(config: RunConfig, task: Task) -> Settings:
+    """Return the runner's settings; what the config leaves open is the task's."""
+    max_turns = config.max_turns or task.max_turns
+    s = config.sampling
+    return Settings(
+        seed=config.seed,
+        tasks=tuple(task.ids("train")),
+        num_steps=config.num_steps,
+        num_tasks=config.num_tasks,
+        context=config.context or task.context,
+        max_tokens=config.max_tokens or task.max_tokens,
+        max_turns=max_turns,
+        is_dialogue=task.max_turns > 1,
+        sampling=Sampling(s.temperature, s.top_p, s.top_k, s.min_p, (), tuple(task.stop_strings)),
+        budget=dict(config.budget),
+        retries=config.retries,
+        on_failure=config.on_failure,
+        max_age=config.max_age,
+        rollout_deadline=config.deadlines.ask_s,
+        learn_deadline=config.deadlines.learn_s,
+        chunk=config.chunk,
+    )
+
+
+def _learner_config(config: RunConfig) -> LearnerConfig:
+    return LearnerConfig(
+        lr=config.lr,
+        betas=config.betas,
+        weight_decay=config.weight_decay,
+        max_grad_norm=config.max_grad_norm,
+        micro_batch_tokens=config.micro_batch_tokens,
+        num_updates=config.num_updates,
+    )
