@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,33 +48,59 @@ class Tokenizer:
         return str(self.inner.decode(list(ids), skip_special_tokens=skip_special))
 
 
-def tensor_parts(cfg: DecoderConfig) -> Iterator[tuple[str, str, int, int]]:
-    """Yield (checkpoint name, parameter name, first row, number of rows) of every tensor.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One tensor of a checkpoint: rows ``start`` to ``start + num`` of one of our parameters.
 
-    Fused parameters appear once per part; ``number of rows`` is the size of dimension 0.
+    ``paired`` says that its rows are rotary: halves in the checkpoint, neighbouring pairs with us.
     """
-    yield "model.embed_tokens.weight", "embed", 0, cfg.vocab_size
-    yield "model.norm.weight", "final_norm", 0, cfg.hidden_size
+
+    theirs: str
+    ours: str
+    start: int
+    num: int
+    paired: bool = False
+
+
+def tensor_parts(cfg: DecoderConfig) -> Iterator[Part]:
+    """Yield every tensor of a checkpoint and where it lives in the fused parameters."""
+    yield Part("model.embed_tokens.weight", "embed", 0, cfg.vocab_size)
+    yield Part("model.norm.weight", "final_norm", 0, cfg.hidden_size)
     if not cfg.tie_embeddings:
-        yield "lm_head.weight", "lm_head", 0, cfg.vocab_size
-    num_q, num_k, num_v = cfg.qkv_sizes
-    qkv = (("q_proj", 0, num_q), ("k_proj", num_q, num_k), ("v_proj", num_q + num_k, num_v))
-    gate_up = (("gate_proj", 0, cfg.intermediate_size), ("up_proj", *[cfg.intermediate_size] * 2))
+        yield Part("lm_head.weight", "lm_head", 0, cfg.vocab_size)
     for i in range(cfg.num_layers):
-        theirs, ours = f"model.layers.{i}.", f"layers.{i}."
-        yield theirs + "input_layernorm.weight", ours + "input_norm", 0, cfg.hidden_size
-        yield theirs + "post_attention_layernorm.weight", ours + "post_norm", 0, cfg.hidden_size
-        for kind in ("weight", "bias") if cfg.qkv_bias else ("weight",):
-            for name, start, num in qkv:
-                yield f"{theirs}self_attn.{name}.{kind}", f"{ours}qkv_proj.{kind}", start, num
-        for kind in ("weight", "bias") if cfg.o_bias else ("weight",):
-            yield f"{theirs}self_attn.o_proj.{kind}", f"{ours}o_proj.{kind}", 0, cfg.hidden_size
-        if cfg.qk_norm:
-            for name in ("q_norm", "k_norm"):
-                yield f"{theirs}self_attn.{name}.weight", ours + name, 0, cfg.head_dim
-        for name, start, num in gate_up:
-            yield f"{theirs}mlp.{name}.weight", f"{ours}gate_up_proj.weight", start, num
-        yield f"{theirs}mlp.down_proj.weight", f"{ours}down_proj.weight", 0, cfg.hidden_size
+        yield from _layer_parts(cfg, f"model.layers.{i}.", f"layers.{i}.")
+
+
+def _layer_parts(cfg: DecoderConfig, theirs: str, ours: str) -> Iterator[Part]:
+    num_q, num_k, num_v = cfg.qkv_sizes
+    width, inner = cfg.hidden_size, cfg.intermediate_size
+    yield Part(theirs + "input_layernorm.weight", ours + "input_norm", 0, width)
+    yield Part(theirs + "post_attention_layernorm.weight", ours + "post_norm", 0, width)
+    for kind in ("weight", "bias") if cfg.qkv_bias else ("weight",):
+        fused, at = f"{ours}qkv_proj.{kind}", theirs + "self_attn."
+        yield Part(f"{at}q_proj.{kind}", fused, 0, num_q, paired=True)
+        yield Part(f"{at}k_proj.{kind}", fused, num_q, num_k, paired=True)
+        yield Part(f"{at}v_proj.{kind}", fused, num_q + num_k, num_v)
+    for kind in ("weight", "bias") if cfg.o_bias else ("weight",):
+        yield Part(f"{theirs}self_attn.o_proj.{kind}", f"{ours}o_proj.{kind}", 0, width)
+    for name in ("q_norm", "k_norm") if cfg.qk_norm else ():
+        yield Part(f"{theirs}self_attn.{name}.weight", ours + name, 0, cfg.head_dim, paired=True)
+    yield Part(theirs + "mlp.gate_proj.weight", ours + "gate_up_proj.weight", 0, inner)
+    yield Part(theirs + "mlp.up_proj.weight", ours + "gate_up_proj.weight", inner, inner)
+    yield Part(theirs + "mlp.down_proj.weight", ours + "down_proj.weight", 0, width)
+
+
+def halves_to_pairs(value: Tensor, head_dim: int) -> Tensor:
+    """Reorder rows of each head from (first half, second half) to neighbouring rotary pairs."""
+    heads = value.unflatten(0, (-1, 2, head_dim // 2))
+    return heads.transpose(1, 2).reshape(value.shape)
+
+
+def pairs_to_halves(value: Tensor, head_dim: int) -> Tensor:
+    """Undo `halves_to_pairs`."""
+    heads = value.unflatten(0, (-1, head_dim // 2, 2))
+    return heads.transpose(1, 2).reshape(value.shape)
 
 
 def fill(model: Decoder, get: Callable[[str], Tensor | None], source: str) -> None:
@@ -84,17 +111,17 @@ def fill(model: Decoder, get: Callable[[str], Tensor | None], source: str) -> No
     """
     key_to_parameter = dict(model.named_parameters())
     with torch.no_grad():
-        for theirs, ours, start, num in tensor_parts(model.cfg):
-            target = key_to_parameter[ours][start : start + num]
-            value = get(theirs)
+        for part in tensor_parts(model.cfg):
+            target = key_to_parameter[part.ours][part.start : part.start + part.num]
+            value = get(part.theirs)
             if value is None:
-                raise ModelError(f"{source} has no tensor {theirs!r} of shape {tuple(target.shape)}")
+                raise ModelError(f"{source} has no tensor {part.theirs!r} of shape {tuple(target.shape)}")
             if value.shape != target.shape:
                 raise ModelError(
-                    f"{source}: tensor {theirs!r} has shape {tuple(value.shape)}, but its config asks for "
+                    f"{source}: tensor {part.theirs!r} has shape {tuple(value.shape)}, its config asks for "
                     f"{tuple(target.shape)}; the config and the weights do not belong together"
                 )
-            target.copy_(value)
+            target.copy_(halves_to_pairs(value, model.cfg.head_dim) if part.paired else value)
 
 
 def load_config(path: str | Path) -> DecoderConfig:
@@ -172,10 +199,11 @@ def save_model(
     path = Path(path)
     path.mkdir(parents=True, exist_ok=True)
     key_to_parameter = dict(model.named_parameters())
-    tensors = {
-        theirs: key_to_parameter[ours].detach()[start : start + num].contiguous().cpu().clone()
-        for theirs, ours, start, num in tensor_parts(model.cfg)
-    }
+    tensors: dict[str, Tensor] = {}
+    for part in tensor_parts(model.cfg):
+        value = key_to_parameter[part.ours].detach()[part.start : part.start + part.num]
+        value = pairs_to_halves(value, model.cfg.head_dim) if part.paired else value
+        tensors[part.theirs] = value.to("cpu", copy=True).contiguous()
     partial = path / "model.safetensors.partial"
     save_file(tensors, partial, metadata={"format": "pt"})
     (path / "config.json").write_text(json.dumps(model.cfg.to_hf(), indent=2) + "\n", encoding="utf-8")

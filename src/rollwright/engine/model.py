@@ -2,6 +2,9 @@
 
 The learner calls `Decoder.hidden_packed` and `Decoder.logits`; the decode engine reads the same
 parameters. There is one set of weights in memory.
+
+Rows of the query and key projections are stored with each rotary pair side by side, so that a rotation
+is one complex product; `checkpoint` converts from and to the halves that Hugging Face files hold.
 """
 
 from __future__ import annotations
@@ -118,19 +121,21 @@ def rope_frequencies(cfg: DecoderConfig) -> Tensor:
     return torch.where(is_long, inv / scaling.factor, torch.where(is_short, inv, blended))
 
 
-def rope_tables(cfg: DecoderConfig, num_positions: int) -> tuple[Tensor, Tensor]:
-    """Return cos and sin for positions 0..num_positions-1, [P, head_dim] each.
-
-    The sine's first half is negated, so that x·cos + swap_halves(x)·sin is the rotation.
-    """
+def rope_table(cfg: DecoderConfig, num_positions: int) -> Tensor:
+    """Return exp(i·t·θ) for positions t = 0..num_positions-1, [P, head_dim / 2], complex64."""
     angles = torch.arange(num_positions).float()[:, None] * rope_frequencies(cfg)[None, :]
-    cos, sin = angles.cos(), angles.sin()
-    return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+    return torch.complex(angles.cos(), angles.sin())
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply the rotary positions to [..., head_dim]; tables broadcast."""
-    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+def rotate(x: Tensor, turn: Tensor) -> Tensor:
+    """Apply the rotary positions to [..., head_dim], whose neighbouring pairs are rotated together.
+
+    Args:
+        x: queries or keys, in the model's order of rows (pairs side by side).
+        turn: the positions' rows of `rope_table`, broadcast over heads.
+    """
+    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
 
 
 class Block(nn.Module):
@@ -161,7 +166,7 @@ class Decoder(nn.Module):
         self.lm_head = (
             None if cfg.tie_embeddings else nn.Parameter(torch.empty(cfg.vocab_size, cfg.hidden_size))
         )
-        self._rope: tuple[Tensor, Tensor] | None = None
+        self._rope: Tensor | None = None
 
     @property
     def head(self) -> Tensor:
@@ -172,17 +177,14 @@ class Decoder(nn.Module):
     def num_parameters(self) -> int:
         return sum(p.numel() for p in self.parameters())
 
-    def rope(self, num_positions: int) -> tuple[Tensor, Tensor]:
-        """Return the rotary tables for at least ``num_positions``, on the model's device and dtype."""
-        table, like = self._rope, self.embed
-        stale = table is None or table[0].device != like.device or table[0].dtype != like.dtype
-        if stale or (table is not None and table[0].shape[0] < num_positions):
+    def rope(self, num_positions: int) -> Tensor:
+        """Return the rotary table for at least ``num_positions``, on the model's device."""
+        table = self._rope
+        if table is None or table.device != self.embed.device or table.shape[0] < num_positions:
             size = max(256, 1 << (num_positions - 1).bit_length())
             with torch.inference_mode(False):
-                cos, sin = rope_tables(self.cfg, size)
-                table = cos.to(like), sin.to(like)
+                table = rope_table(self.cfg, size).to(self.embed.device)
             self._rope = table
-        assert table is not None
         return table
 
     def hidden_packed(self, tokens_N: Tensor, lengths: Sequence[int]) -> Tensor:

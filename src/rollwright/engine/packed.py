@@ -35,14 +35,13 @@ class Packing:
     """Where each token of a packed batch stands.
 
     Args:
-        cos_NHd, sin_NHd: rotary tables of the tokens' positions, [N, 1, head_dim].
+        turn_N: rotary factors of the tokens' positions, [N, 1, head_dim / 2], complex.
         buckets: who attends with whom.
         back_N: place of each packed token in the buckets' padded places laid end to end, [N].
         equal: (B, L) where all lengths are equal, so that no row has to move.
     """
 
-    cos_NHd: Tensor
-    sin_NHd: Tensor
+    turn_N: Tensor
     buckets: tuple[Bucket, ...]
     back_N: Tensor
     equal: tuple[int, int] | None
@@ -55,8 +54,7 @@ class Packing:
         sizes = torch.tensor(lengths)
         starts = torch.cumsum(sizes, 0) - sizes
         positions = torch.arange(tokens_N.shape[0]) - torch.repeat_interleave(starts, sizes)
-        cos, sin = model.rope(longest)
-        at = positions.to(device)
+        turn_N = model.rope(longest)[positions.to(device)][:, None]
         equal = (len(lengths), longest) if min(lengths) == longest else None
         buckets: list[Bucket] = []
         back_N = torch.empty(tokens_N.shape[0] if equal is None else 0, dtype=torch.int64)
@@ -71,7 +69,7 @@ class Packing:
             back_N[rows_BL[is_real]] = flat[is_real]
             offset += rows_BL.numel()
             buckets.append(Bucket(rows_BL.to(device)))
-        return cls(cos[at][:, None], sin[at][:, None], tuple(buckets), back_N.to(device), equal)
+        return cls(turn_N, tuple(buckets), back_N.to(device), equal)
 
 
 def _check(cfg: DecoderConfig, tokens_N: Tensor, lengths: Sequence[int]) -> None:
@@ -112,7 +110,7 @@ def packed_block(cfg: DecoderConfig, layer: Block, x_ND: Tensor, packing: Packin
         q = F.rms_norm(q, (cfg.head_dim,), layer.q_norm, cfg.rms_eps)
         k = F.rms_norm(k, (cfg.head_dim,), layer.k_norm, cfg.rms_eps)
         qk_NHd = torch.cat([q, k], 1)
-    qkv_NHd = torch.cat([rotate(qk_NHd, packing.cos_NHd, packing.sin_NHd), v_NHd], 1)
+    qkv_NHd = torch.cat([rotate(qk_NHd, packing.turn_N), v_NHd], 1)
     x_ND = x_ND + layer.o_proj(_attend(cfg, qkv_NHd, packing))
     gate_up = layer.gate_up_proj(F.rms_norm(x_ND, width, layer.post_norm, cfg.rms_eps))
     gate, up = gate_up.chunk(2, -1)
