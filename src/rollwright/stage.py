@@ -194,6 +194,7 @@ class StepView:
     round: int  # how often Allocate was asked before in this step
     num_tasks: int  # the target: groups a batch is made of
     groups: tuple[GroupView, ...]
+    num_held: int = 0  # complete groups of earlier steps that Replay keeps for a first training
 
     @property
     def num_complete(self) -> int:
@@ -303,9 +304,12 @@ class Replay(Protocol):
     def init(self) -> Any: ...
 
     def exchange(
-        self, state: Any, fresh: Sequence[Group], version: int, rng: np.random.Generator
+        self, state: Any, fresh: Sequence[Group], version: int, rng: np.random.Generator, num_tasks: int
     ) -> tuple[Any, Sequence[Group]]:
-        """Take the fresh groups, return the next state and the groups to train on now."""
+        """Take the fresh groups, return the next state and the groups to train on now.
+
+        ``num_tasks`` is the number of groups that a batch is made of.
+        """
         ...
 
     def holds(self, state: Any) -> Collection[GroupId]:

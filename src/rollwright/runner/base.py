@@ -99,6 +99,7 @@ class Base:
             round=self.round,
             num_tasks=self.settings.num_tasks,
             groups=tuple(self._views[group_id] for group_id in self.groups),
+            num_held=len(self.held),
         )
 
     def drop_group(self, group_id: str) -> GroupState:

@@ -118,7 +118,7 @@ class Steps(Answers):
         fresh = [freeze(group) for group in done if group.is_kept]
         stream = randomness.generator(self.settings.seed, "replay", self.step_number)
         self.replay_state, chosen = self.method.replay.exchange(
-            self.replay_state, fresh, self.version, stream
+            self.replay_state, fresh, self.version, stream, self.settings.num_tasks
         )
         batch = [self._credit(group) for group in chosen]
         self.batch = tuple(group for group in batch if group.trajectories)

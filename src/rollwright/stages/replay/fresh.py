@@ -18,7 +18,7 @@ class Fresh:
         return None
 
     def exchange(
-        self, state: None, fresh: Sequence[Group], version: int, rng: np.random.Generator
+        self, state: None, fresh: Sequence[Group], version: int, rng: np.random.Generator, num_tasks: int
     ) -> tuple[None, Sequence[Group]]:
         return None, fresh
 
