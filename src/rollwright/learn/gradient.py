@@ -1,0 +1,69 @@
+"""The loss and gradient of one micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from rollwright.engine.model import Decoder
+from rollwright.learn.logprobs import selected_logp
+from rollwright.learn.packing import MicroBatch
+from rollwright.stages.objective import Objective
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """What one micro-batch gave, without gradient.
+
+    Args:
+        micro: the micro-batch.
+        loss: its share of the step's loss, float64 scalar.
+        logp_new_T, entropy_T: logprob and entropy under the weights before the step, [T].
+        diagnosis: the objective's own values, [T] each.
+    """
+
+    micro: MicroBatch
+    loss: Tensor
+    logp_new_T: Tensor
+    entropy_T: Tensor
+    diagnosis: dict[str, Tensor]
+
+
+def logp_of(model: Decoder, micro: MicroBatch) -> tuple[Tensor, Tensor]:
+    """Return logprob and entropy of the micro-batch's tokens under the model, nats, [T] each."""
+    hidden_ND = model.hidden_packed(micro.tokens_N, micro.lengths)
+    hidden_TD = hidden_ND.index_select(0, micro.at_T)
+    return selected_logp(model, hidden_TD, micro.target_T, micro.temperature_T, model.cfg.vocab_size)
+
+
+def loss_of(model: Decoder, objective: Objective, micro: MicroBatch) -> tuple[Tensor, Outcome]:
+    """Return the micro-batch's share of the loss, Σ loss_T·weight_T, with its graph, and the outcome."""
+    logp_new_T, entropy_T = logp_of(model, micro)
+    is_sampled_T = torch.ones_like(micro.is_current_T)
+    arrays = (logp_new_T, micro.logp_old_T, micro.adv_T, is_sampled_T, micro.logp_ref_T, micro.segment_T)
+    loss_T = objective(*arrays) * micro.weight_T
+    with torch.no_grad():
+        diagnosis = objective.diagnose(*arrays)
+        loss = loss_T.double().sum()
+    return loss_T.sum(), Outcome(micro, loss, logp_new_T.detach(), entropy_T, diagnosis)
+
+
+def accumulate(model: Decoder, objective: Objective, micro_batches: Sequence[MicroBatch]) -> list[Outcome]:
+    """Put the gradient of the summed loss into the parameters' ``grad``; return the outcomes."""
+    for parameter in model.parameters():
+        parameter.grad = None
+    outcomes = []
+    for micro in micro_batches:
+        loss, outcome = loss_of(model, objective, micro)
+        loss.backward()  # type: ignore[no-untyped-call]
+        outcomes.append(outcome)
+    return outcomes
+
+
+@torch.no_grad()
+def with_reference(ref_model: Decoder, micro_batches: Sequence[MicroBatch]) -> tuple[MicroBatch, ...]:
+    """Return the micro-batches with the reference's logprobs filled in."""
+    return tuple(replace(micro, logp_ref_T=logp_of(ref_model, micro)[0]) for micro in micro_batches)

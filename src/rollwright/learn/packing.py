@@ -1,0 +1,170 @@
+"""Rows to micro-batches: the tokens that the model must see, packed without padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rollwright.learn.rows import Row
+from rollwright.stages.objective import Objective
+from rollwright.stages.reduce import Reduce
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """What of one row goes through the model.
+
+    Args:
+        row: where it comes from.
+        steps_T: the response steps whose logprob is needed, [T], ascending.
+        weight_T: their weight in the step's loss, [T].
+    """
+
+    row: Row
+    steps_T: NDArray[np.int64]
+    weight_T: NDArray[np.float64]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of context: all before the last token that is predicted."""
+        return self.row.num_prompt + int(self.steps_T[-1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MicroBatch:
+    """Packed sequences and the T tokens among them that have a loss.
+
+    Args:
+        parts: the rows, in order.
+        lengths: tokens of each row; tokens_N: all of them, [N].
+        at_T: packed place of the token before, whose hidden state predicts, [T].
+        target_T: the token predicted, [T].
+        temperature_T: what its logits were divided by, [T]; None where all are 1.
+        logp_old_T, adv_T, weight_T: behaviour logprob, advantage, weight in the loss, float32, [T].
+        segment_T: number of the row, [T].
+        is_current_T: sampled at the version that learns, [T].
+        logp_ref_T: logprob under the reference, [T], if it is asked for.
+    """
+
+    parts: tuple[Part, ...]
+    lengths: tuple[int, ...]
+    tokens_N: Tensor
+    at_T: Tensor
+    target_T: Tensor
+    temperature_T: Tensor | None
+    logp_old_T: Tensor
+    adv_T: Tensor
+    weight_T: Tensor
+    segment_T: Tensor
+    is_current_T: Tensor
+    logp_ref_T: Tensor | None = None
+
+    def name_of(self, t: int) -> str:
+        """Say which token the t-th is, for messages."""
+        part = self.parts[int(self.segment_T[t])]
+        first = int((self.segment_T < self.segment_T[t]).sum())
+        return f"{part.row.name}, response step {int(part.steps_T[t - first])}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepPlan:
+    """All of one optimizer step.
+
+    Args:
+        micro_batches: what goes through the model; empty if no token can move the weights.
+        num_tokens: trained tokens, also those that cannot move anything (advantage 0).
+        num_trajectories: trajectories with at least one trained token.
+    """
+
+    micro_batches: tuple[MicroBatch, ...]
+    num_tokens: int
+    num_trajectories: int
+
+    @property
+    def num_model_tokens(self) -> int:
+        """Tokens that go through the model, context included."""
+        return sum(sum(micro.lengths) for micro in self.micro_batches)
+
+
+def plan_step(
+    rows: Sequence[Row], objective: Objective, reduce: Reduce, budget: int, device: torch.device
+) -> StepPlan:
+    """Weigh every trained token of the optimizer step, then pack those that have a loss.
+
+    Tokens whose loss and gradient are exactly zero (advantage 0, and an objective that says so) count in
+    the weights like any other, but the model is not run for them.
+    """
+    is_trained_T = np.concatenate([row.is_trained_R for row in rows]) if rows else np.zeros(0, np.bool_)
+    sizes = [len(row.is_trained_R) for row in rows]
+    weight_T = reduce(is_trained_T, np.repeat(np.arange(len(rows)), sizes))
+    parts = []
+    for row, weight_R in zip(rows, np.split(weight_T, np.cumsum(sizes)[:-1]), strict=True) if rows else ():
+        steps_T = needed_steps(row, objective)
+        if len(steps_T):
+            parts.append(Part(row, steps_T, weight_R[steps_T] * row.weight))
+    return StepPlan(
+        micro_batches=tuple(pack(chunk, device) for chunk in cut(parts, budget)),
+        num_tokens=int(is_trained_T.sum()),
+        num_trajectories=sum(bool(row.is_trained_R.any()) for row in rows),
+    )
+
+
+def needed_steps(row: Row, objective: Objective) -> NDArray[np.int64]:
+    """Return the response steps of a row whose logprob the loss needs."""
+    if not objective.is_zero_at_zero_adv:
+        return np.flatnonzero(row.is_trained_R)
+    is_moving_R = row.is_trained_R & (row.adv_R != 0) & (row.weight != 0)
+    if "segments" in objective.reads and is_moving_R.any():
+        return np.flatnonzero(row.is_trained_R)
+    return np.flatnonzero(is_moving_R)
+
+
+def cut(parts: Sequence[Part], budget: int) -> list[list[Part]]:
+    """Cut into micro-batches of at most ``budget`` tokens, or one row; similar lengths together.
+
+    Longest first, so that workers finish together.
+    """
+    chunks: list[list[Part]] = []
+    used = 0
+    for part in sorted(parts, key=lambda part: -part.num_tokens):
+        if not chunks or used + part.num_tokens > budget:
+            chunks.append([])
+            used = 0
+        chunks[-1].append(part)
+        used += part.num_tokens
+    return chunks
+
+
+def pack(parts: Sequence[Part], device: torch.device) -> MicroBatch:
+    """Lay rows one after another without padding."""
+    lengths = [part.num_tokens for part in parts]
+    starts = np.cumsum([0, *lengths[:-1]])
+
+    def join(values: list[NDArray[np.generic]], dtype: torch.dtype) -> Tensor:
+        return torch.from_numpy(np.concatenate(values)).to(device=device, dtype=dtype)
+
+    def steps(name: str) -> list[NDArray[np.generic]]:
+        return [getattr(part.row, name)[part.steps_T] for part in parts]
+
+    nums = [len(part.steps_T) for part in parts]
+    places = [s + p.row.num_prompt + p.steps_T - 1 for s, p in zip(starts, parts, strict=True)]
+    targets = [part.row.tokens_L[part.row.num_prompt + part.steps_T] for part in parts]
+    temperatures = join(steps("temperature_R"), torch.float32)
+    return MicroBatch(
+        parts=tuple(parts),
+        lengths=tuple(lengths),
+        tokens_N=join([p.row.tokens_L[:n] for p, n in zip(parts, lengths, strict=True)], torch.int64),
+        at_T=join(places, torch.int64),
+        target_T=join(targets, torch.int64),
+        temperature_T=None if bool((temperatures == 1).all()) else temperatures,
+        logp_old_T=join(steps("logp_old_R"), torch.float32),
+        adv_T=join(steps("adv_R"), torch.float32),
+        weight_T=join([part.weight_T for part in parts], torch.float32),
+        segment_T=join([np.repeat(np.arange(len(parts)), nums)], torch.int64),
+        is_current_T=join(steps("is_current_R"), torch.bool),
+    )
