@@ -202,6 +202,10 @@ class Steps(Answers):
         report: Metrics = {**self.step_report, "version": self.version, "num_late": self.num_late}
         report.update({f"spent_{unit}": amount for unit, amount in self.ledger.spent.items()})
         report.update({f"fate_{fate}": amount for fate, amount in self.ledger.fates.items()})
+        for name, amount in self.ledger.reasons.items():
+            # "fate:kind:detail": the detail may hold a message, and a metric's name must not.
+            metric = "reason_" + ":".join(name.split(":")[:3])
+            report[metric] = (report.get(metric) or 0) + amount
         return report
 
     def _end_step(self) -> list[AnyCommand]:
