@@ -10,11 +10,11 @@ from typing import Any
 
 from rollwright.config import RunConfig
 from rollwright.drive.inline import InlineDriver
-from rollwright.errors import StoreError
 from rollwright.events import AnyCommand, EmitBatch, Published, Report
-from rollwright.learn.checkpoint import load_state, save_state
+from rollwright.learn.checkpoint import load_checkpoint, newest, save_checkpoint
 from rollwright.runner import Runner
 from rollwright.store.journal import check_replay
+from rollwright.store.layout import CHECKPOINTS
 from rollwright.store.run import RunFolder
 from rollwright.training.evaluate import Evaluation, evaluate
 from rollwright.training.parts import Parts, build
@@ -45,7 +45,8 @@ class Training:
         self.is_resumed = False
         self.extend_to: int | None = None
         self.started_at = 0.0
-        rows = self.metrics.load().rows
+        self.checkpoints = folder.path / CHECKPOINTS
+        rows = self.metrics.loaded.rows
         self._done = {(row["kind"], row["step"]) for row in rows}
 
     @classmethod
@@ -91,7 +92,7 @@ class Training:
             self.started_at,
         )
         if not self.is_resumed:
-            self._save(0)
+            self._save()
         self._evaluate(0 if not self.is_resumed else self.runner.version)
         try:
             return self.driver.run(self.is_resumed, self.extend_to)
@@ -108,6 +109,7 @@ class Training:
         try:
             self.shards.flush()
         finally:
+            self.metrics.close()
             self.journal.close()
             self.folder.close()
 
@@ -126,7 +128,7 @@ class Training:
         every = self.config.checkpoint_every
         is_last = report.step + 1 >= self.runner.num_steps
         if every and (version % every == 0 or is_last):
-            self._save(version)
+            self._save()
         if self.config.eval_every and (version % self.config.eval_every == 0 or is_last):
             self._evaluate(version)
 
@@ -170,21 +172,23 @@ class Training:
             results.append(result)
         return results[0], results[1]
 
-    def _save(self, version: int) -> None:
+    def _save(self) -> None:
         self.journal.sync()  # a checkpoint must never be ahead of the journal
-        with self.folder.new_checkpoint(version, keep=self.config.keep_checkpoints) as path:
-            save_state(path, self.parts.learner, version, self.parts.tokenizer)
+        keep = self.config.keep_checkpoints
+        save_checkpoint(self.checkpoints, self.parts.learner, {}, keep, self.parts.path)
 
     # ------------------------------------------------------------ resuming
 
     def _fold(self) -> None:
         """Fold the journal, then train again what the last checkpoint lacks."""
         self.is_resumed = True
-        checkpoints = self.folder.checkpoints()
-        if not checkpoints:
-            raise StoreError(f"{self.folder.path} has no whole checkpoint to go on from; start a new run")
-        version, path = checkpoints[-1]
-        load_state(path, self.parts.learner)
+        path = newest(self.checkpoints)
+        if path is None:
+            # It ended before its first checkpoint, so before anything was sampled.
+            self.is_resumed = False
+            return
+        load_checkpoint(path, self.parts.learner)
+        version = self.parts.learner.version
         batches: list[EmitBatch] = []
 
         def fold(event: Any) -> list[AnyCommand]:

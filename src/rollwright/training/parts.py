@@ -28,6 +28,7 @@ class Parts:
     """What a run is made of. The engine and the learner share the model's weights."""
 
     config: RunConfig
+    path: Path
     method: Method
     task: Task
     tokenizer: Tokenizer
@@ -70,6 +71,7 @@ def build(config: RunConfig) -> Parts:
     eos_ids = sorted({*tokenizer.eos_ids, *model.cfg.eos_ids})
     return Parts(
         config=config,
+        path=path,
         method=method,
         task=task,
         tokenizer=tokenizer,
