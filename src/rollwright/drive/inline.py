@@ -88,11 +88,13 @@ class InlineDriver:
         self.feed([Resumed() if is_resumed else Started()])
         if extend_to is not None:
             self.feed([Extended(num_steps=extend_to)])
-        if self.runner.phase is Phase.DONE and self.finished is None:
-            self.finished = "all steps were done already"
+        if self.runner.phase is not Phase.DONE:
+            self.finished = None  # an end that the restart or the extension undid
         while self.finished is None and not self.is_stopping:
             due = [timer for timer, at in self.deadlines.items() if at <= self.now]
             if due:
+                for timer in due:
+                    del self.deadlines[timer]
                 self.feed([TimerFired(timer=timer) for timer in due])
                 continue
             chunks = self.engine.step()

@@ -25,7 +25,7 @@ class Answers(Base):
             return []
         group = self.groups[live.group]
         if isinstance(event, Sampled):
-            if event.stop is not None:
+            if event.stop is not None or event.version != live.version:
                 self.touch(group)
             return self._sampled(group, live, event)
         self.touch(group)
@@ -44,16 +44,20 @@ class Answers(Base):
         self.grower.take_chunk(group, live, event)
         if event.stop is None:
             return []
+        if event.stop is StopReason.FAILED:
+            return self.failed(group, live, "engine", "the engine gave it up")
         if event.stop is not StopReason.INTERRUPTED:
             return self.grower.finish_tokens(group, live, event.stop)
+        if live.is_flying:
+            return self.resubmit(live)  # nobody asked for the interruption
         if live.on_abort == "carry":
             if live.tokens:
                 self.grower.close_part(group, live, StopReason.INTERRUPTED)
             live.state = AskState.WAITING
             return []
-        stop = StopReason.PRUNED if live.on_abort == "stop" else StopReason.FAILED
-        group.num_failed += stop is StopReason.FAILED
-        return self.grower.finish_tokens(group, live, stop)
+        if live.on_abort == "stop":
+            return self.grower.finish_tokens(group, live, StopReason.PRUNED)
+        return self.lose(group, live, "deadline", live.reason)
 
     def _opened(self, group: GroupState, live: LiveAsk, event: Observed) -> list[AnyCommand]:
         self.grower.forget(group, live)
@@ -82,9 +86,16 @@ class Answers(Base):
 
     def failed(self, group: GroupState, live: LiveAsk, kind: str, message: str) -> list[AnyCommand]:
         """Retry a failed ask, or give it up as the settings say; it never becomes a reward."""
-        if live.attempts < self.settings.retries and live.state is AskState.FLYING:
+        is_carried = live.state is AskState.ABORTING and live.on_abort == "carry"
+        if live.state is AskState.ABORTING and not is_carried:
+            return self.redo(live)  # it was given up anyway
+        if live.attempts < self.settings.retries:
             live.attempts += 1
-            return self.resubmit(live)
+            return self.redo(live)
+        return self.lose(group, live, kind, message)
+
+    def lose(self, group: GroupState, live: LiveAsk, kind: str, message: str) -> list[AnyCommand]:
+        """Give an ask up for good; the settings say what it takes with it."""
         live.reason = f"{kind}:{message}"
         self.history.of(group.task).num_failed += 1
         if self.settings.on_failure == "stop":
@@ -118,10 +129,21 @@ class Answers(Base):
         group.num_failed += group.num_granted
         return []
 
+    def redo(self, live: LiveAsk) -> list[AnyCommand]:
+        """Take up an ask that nobody works on any more: what it had reported is all there is."""
+        if live.state is AskState.WAITING:
+            return []
+        if live.is_flying:
+            return self.resubmit(live)
+        group = self.groups[live.group]
+        self.touch(group)
+        end = Sampled(ask=live.id, tokens=(), logprobs=(), version=live.version, stop=StopReason.INTERRUPTED)
+        return self._sampled(group, live, end)
+
     def resubmit(self, live: LiveAsk) -> list[AnyCommand]:
         """Ask again for what is left of an ask, from its last acknowledged token."""
-        if live.state is not AskState.ABORTING:
-            live.state = AskState.FLYING
+        live.state = AskState.FLYING
+        self.touch(self.groups[live.group])
         if live.kind != "tokens":
             return [live.command]
         first = getattr(live.command, "first", None) if live.forced and not live.tokens else None

@@ -48,7 +48,7 @@ class Base:
         self.replay_state: Any = method.replay.init()
         self.batch: tuple[Group, ...] = ()
         self.step_report: Metrics = {}
-        self.stop_reason = ""
+        self.stop_reason, self.end_reason, self.is_overdue = "", "", False
         self.num_late = 0
         self.last_at = 0.0
         self.timers: dict[str, SetTimer] = {}
@@ -75,17 +75,21 @@ class Base:
         self.touched[group.id] = None
 
     def look(self) -> None:
-        """Judge the touched groups that are complete, and note which are not."""
+        """Judge the touched groups that are complete, and note which are not and hold the step open."""
         for group_id in self.touched:
             self._views.pop(group_id, None)
             group = self.groups.get(group_id)
-            if group is None or not group.is_complete:
-                (self.incomplete.discard if group is None else self.incomplete.add)(group_id)
+            if group is not None and self._is_busy(group):
+                self.incomplete.add(group_id)
                 continue
             self.incomplete.discard(group_id)
-            if group.is_kept is None:
+            if group is not None and group.is_complete and group.is_kept is None:
                 judge(self.method, group)
         self.touched.clear()
+
+    def _is_busy(self, group: GroupState) -> bool:
+        """Whether the group awaits an answer in this step; carried asks wait for the next one."""
+        return any(self.asks[ask].state is not AskState.WAITING for ask in group.asks)
 
     def view(self) -> StepView:
         """Return what Allocate and Control see of the step."""

@@ -6,6 +6,8 @@ the journal's events through a fresh runner gives the same commands and the same
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from rollwright.errors import LawBroken
 from rollwright.events import (
     AnyCommand,
@@ -28,10 +30,9 @@ from rollwright.events import (
     TimerFired,
     WorkerLost,
 )
-from rollwright.runner.state import AskState, Phase
+from rollwright.runner.state import AskState, LiveAsk, Phase
 from rollwright.runner.steps import Steps
 from rollwright.stage import PRECEDENCE, Action, Close, ForkAt, Stop
-from rollwright.tree import StopReason
 
 
 class Runner(Steps):
@@ -48,9 +49,9 @@ class Runner(Steps):
         self.last_at = max(self.last_at, event.at)
         commands = self._dispatch(event)
         if self.method.control and self.phase is Phase.ROLLOUTS:
-            commands += self._control(event)
-        commands += self.settle_rounds()
+            commands += self._control(event, commands)
         commands = [command for command in commands if not self._defer(command)]
+        commands += self.settle_rounds()
         for command in commands:
             if isinstance(command, SetTimer):
                 self.timers[command.timer] = command
@@ -71,7 +72,7 @@ class Runner(Steps):
             return self._timer(event.timer)
         if isinstance(event, WorkerLost):
             lost = [self.asks[ask] for ask in event.asks if ask in self.asks]
-            return [command for live in lost for command in self.resubmit(live)]
+            return [command for live in lost for command in self.redo(live)]
         if isinstance(event, Resumed):
             return self._resume()
         if isinstance(event, Extended):
@@ -83,39 +84,30 @@ class Runner(Steps):
         return []
 
     def _defer(self, command: AnyCommand) -> bool:
-        """Keep new sampling back while the step closes or the learner works."""
-        if self.phase not in (Phase.CLOSING, Phase.LEARNING) or not isinstance(command, Submit):
+        """Keep new sampling back while the step closes, while the learner works and after the end."""
+        if self.phase is Phase.ROLLOUTS or not isinstance(command, Submit):
             return False
         self.asks[command.ask].state = AskState.WAITING
         return True
 
     def _extend(self, num_steps: int) -> list[AnyCommand]:
         self.num_steps = num_steps
-        if self.phase is not Phase.DONE:
-            return []
-        self.stop_reason = ""
-        self.step_number -= 1
-        return self.begin_step()
+        return self.reopen() if self.phase is Phase.DONE else []
 
     def _resume(self) -> list[AnyCommand]:
-        commands: list[AnyCommand] = []
-        for live in list(self.asks.values()):
-            if live.state is AskState.WAITING:
-                continue
-            if live.state is AskState.ABORTING:
-                # The engine that held it is gone: what it had reported is all there is.
-                commands += self.answer(
-                    Sampled(ask=live.id, tokens=(), logprobs=(), stop=StopReason.INTERRUPTED)
-                )
-                continue
-            commands += self.resubmit(live)
+        self.stop_reason = ""
+        if self.phase is Phase.NEW:
+            return self.begin_step()
+        if self.phase is Phase.DONE:
+            return self.reopen()
+        commands = [command for live in list(self.asks.values()) for command in self.redo(live)]
         if self.phase is Phase.LEARNING:
             commands.append(EmitBatch(step=self.step_number, version=self.version, groups=self.batch))
         return [*commands, *self.timers.values()]
 
     # ------------------------------------------------------------ control
 
-    def _control(self, event: Event) -> list[AnyCommand]:
+    def _control(self, event: Event, decided: Sequence[AnyCommand]) -> list[AnyCommand]:
         view = self.view()
         actions: list[Action] = [action for stage in self.method.control for action in stage(event, view)]
         actions.sort(key=lambda action: PRECEDENCE.index(type(action)))
@@ -123,9 +115,9 @@ class Runner(Steps):
         is_done: set[str] = set()
         for action in actions:
             if isinstance(action, Close):
-                return commands + self._close()
+                return self._close({command.ask for command in decided if isinstance(command, Submit)})
             live = self.asks.get(action.ask)
-            if live is None or live.kind != "tokens" or live.state is not AskState.FLYING:
+            if live is None or live.kind != "tokens" or not live.is_flying:
                 continue
             if action.ask in is_done:
                 continue
@@ -137,14 +129,11 @@ class Runner(Steps):
             commands += self.abort(live, "stop" if is_stop else "carry", getattr(action, "reason", ""))
         return commands
 
-    def _close(self) -> list[AnyCommand]:
-        """End the step's rollouts: every live ask is carried over."""
+    def _close(self, unsent: Collection[str]) -> list[AnyCommand]:
+        """End the step's rollouts: every live ask is carried over; no engine has the unsent ones yet."""
         self.phase = Phase.CLOSING
-        commands: list[AnyCommand] = []
-        for live in self.asks.values():
-            if live.kind == "tokens" and live.state is AskState.FLYING:
-                commands += self.abort(live, "carry")
-        return commands
+        flying = [live for live in self.asks.values() if live.kind == "tokens" and live.is_flying]
+        return [c for live in flying if live.id not in unsent for c in self.abort(live, "carry")]
 
     # ------------------------------------------------------------ waits
 
@@ -153,16 +142,20 @@ class Runner(Steps):
             return []
         if timer == f"learn:{self.step_number}" and self.phase is Phase.LEARNING:
             return self.finish(f"the learner did not answer within {self.settings.learn_deadline} s")
-        if timer != f"rollouts:{self.step_number}":
+        if timer != f"rollouts:{self.step_number}" or self.phase not in (Phase.ROLLOUTS, Phase.CLOSING):
             return []
-        commands: list[AnyCommand] = []
-        for live in list(self.asks.values()):
-            if live.state is not AskState.FLYING:
-                continue
-            self.touch(self.groups[live.group])
-            if live.kind == "tokens":
-                commands += self.abort(live, "fail", "deadline")
-            else:
-                live.attempts = self.settings.retries
-                commands += self.failed(self.groups[live.group], live, "deadline", "no answer in time")
-        return commands
+        self.is_overdue = True
+        overdue = [command for live in list(self.asks.values()) for command in self._overdue(live)]
+        # The aborts, and what follows from them, are waits again.
+        return [*overdue, self.set_rollout_timer()]
+
+    def _overdue(self, live: LiveAsk) -> list[AnyCommand]:
+        """Give up what was not answered in time; a step that closes waits for its aborts only."""
+        if live.state is AskState.ABORTING:
+            return self.redo(live)
+        if live.state is AskState.WAITING or self.phase is Phase.CLOSING:
+            return []
+        self.touch(self.groups[live.group])
+        if live.kind == "tokens":
+            return self.abort(live, "fail", "no answer in time")
+        return self.lose(self.groups[live.group], live, "deadline", "no answer in time")

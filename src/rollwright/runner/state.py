@@ -53,6 +53,10 @@ class LiveAsk(msgspec.Struct):
     reason: str = ""
     wait: bool = False
 
+    @property
+    def is_flying(self) -> bool:
+        return self.state is AskState.FLYING
+
 
 class PlanState(msgspec.Struct):
     """One running plan: what it received so far is enough to build its generator again."""

@@ -31,16 +31,14 @@ class Steps(Answers):
         """Start the next step, carried work first, or finish the run."""
         self.step_number += 1
         self.history.step, self.round, self.batch = self.step_number, 0, ()
+        self.is_overdue = False
         exhausted = self.ledger.exhausted
         if self.step_number >= self.num_steps:
             return self.finish("all steps done")
         if exhausted or self.stop_reason:
             return self.finish(self.stop_reason or f"the budget of {exhausted} is spent")
         self.phase = Phase.ROLLOUTS
-        timer = f"rollouts:{self.step_number}"
-        commands: list[AnyCommand] = [
-            SetTimer(timer=timer, seconds=self.settings.rollout_deadline, what="rollouts of the step")
-        ]
+        commands: list[AnyCommand] = [self.set_rollout_timer()]
         for group in self.groups.values():
             group.is_carried = True
             self.touch(group)
@@ -50,7 +48,7 @@ class Steps(Answers):
         return commands + self._ask_allocate()
 
     def _ask_allocate(self) -> list[AnyCommand]:
-        if self.round and (self.ledger.exhausted or self.stop_reason):
+        if self.round and (self.ledger.exhausted or self.stop_reason or self.is_overdue):
             return self._end_rollouts()
         left = Left(self.ledger.left(Unit.ROLLOUTS), self.ledger.left(Unit.SAMPLED))
         grant = self.method.allocate.grant(self.view(), left)
@@ -81,7 +79,7 @@ class Steps(Answers):
 
     def _grant(self, group: GroupState, num: int) -> list[AnyCommand]:
         self.touch(group)
-        if num <= 0:
+        if num <= 0 or group.is_broken:
             return []
         group.num_granted += num
         group.is_kept = None
@@ -94,12 +92,16 @@ class Steps(Answers):
     def settle_rounds(self) -> list[AnyCommand]:
         """Ask for more, or end the step, when nothing is in flight."""
         commands: list[AnyCommand] = []
+        if self.phase is Phase.CLOSING and not self.num_aborting:
+            commands += self._end_rollouts()
         self.look()
         while self.phase is Phase.ROLLOUTS and not self.incomplete:
             commands += self._ask_allocate()
-        if self.phase is Phase.CLOSING and not self.num_aborting:
-            commands += self._end_rollouts()
         return commands
+
+    def set_rollout_timer(self) -> SetTimer:
+        timer, seconds = f"rollouts:{self.step_number}", self.settings.rollout_deadline
+        return SetTimer(timer=timer, seconds=seconds, what="rollouts of the step")
 
     @property
     def num_aborting(self) -> int:
@@ -124,14 +126,19 @@ class Steps(Answers):
         self.batch = tuple(group for group in batch if group.trajectories)
         self.step_report = step_metrics(done, self.batch, self.version)
         self._settle_untrained(done, {group.id for group in chosen})
-        if not self.batch:
-            self.step_report["skipped_update"] = 1
-            return commands + self._end_step()
+        if self.batch:
+            emit = EmitBatch(step=self.step_number, version=self.version, groups=self.batch)
+            return [*commands, self._begin_learning(), emit]
+        self.step_report["skipped_update"] = 1
+        if not done and not self.asks:
+            left = {unit: self.ledger.left(Unit(unit)) for unit in self.ledger.granted}
+            return commands + self.finish(f"nothing to roll out: no task was granted (budget left: {left})")
+        return commands + self._end_step()
+
+    def _begin_learning(self) -> SetTimer:
         self.phase = Phase.LEARNING
-        emit = EmitBatch(step=self.step_number, version=self.version, groups=self.batch)
-        timer = f"learn:{self.step_number}"
-        deadline = SetTimer(timer=timer, seconds=self.settings.learn_deadline, what="the learner's update")
-        return [*commands, deadline, emit]
+        timer, seconds = f"learn:{self.step_number}", self.settings.learn_deadline
+        return SetTimer(timer=timer, seconds=seconds, what="the learner's update")
 
     def _credit(self, group: Group) -> Group:
         group = split_stale(group, self.version, self.settings.max_age)
@@ -213,8 +220,19 @@ class Steps(Answers):
         retired = [Retire(group=g.id) for g in self.batch if g.id not in open_groups]
         return [*retired, Report(step=self.step_number, metrics=self._report()), *self.begin_step()]
 
+    def reopen(self) -> list[AnyCommand]:
+        """Go on after an end that a restart or an extension may undo, or end again for the same reason."""
+        if self.settings.is_evaluation:
+            return self.finish(self.end_reason)
+        if self.batch:  # the learner did not answer
+            deadline = self._begin_learning()
+            return [deadline, EmitBatch(step=self.step_number, version=self.version, groups=self.batch)]
+        self.stop_reason = ""
+        self.step_number -= 1
+        return self.begin_step()
+
     def finish(self, reason: str) -> list[AnyCommand]:
         """End the run."""
-        self.phase = Phase.DONE
+        self.phase, self.end_reason = Phase.DONE, reason
         self._report()
         return [Finish(reason=reason)]
