@@ -10,8 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rollwright.errors import StoreError
-
-LOCK_NAME = "lock"
+from rollwright.store.layout import LOCK
 
 
 class WriterLock:
@@ -23,7 +22,7 @@ class WriterLock:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        path = self.folder / LOCK_NAME
+        path = self.folder / LOCK
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
