@@ -8,7 +8,7 @@ from rollwright.errors import ConfigError
 from rollwright.events import Abort, AnyCommand, SetTimer
 from rollwright.ledger import Ledger
 from rollwright.method import Method
-from rollwright.runner.batch import Closed, Metrics, judge
+from rollwright.runner.batch import Closed, Metrics, in_order, judge
 from rollwright.runner.groups import Grower
 from rollwright.runner.settings import Settings
 from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase
@@ -119,12 +119,11 @@ class Base:
 
 
 def _group_view(group: GroupState) -> GroupView:
-    trajectories = sorted(group.trajectories.values(), key=lambda t: t.index)
     return GroupView(
         id=group.id,
         task=group.task,
         num_granted=group.num_granted,
-        rewards=tuple(t.reward for t in trajectories),
+        rewards=tuple(t.reward for t in in_order(group)),
         num_failed=group.num_failed,
         is_complete=group.is_complete,
         is_kept=group.is_kept,

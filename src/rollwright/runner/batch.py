@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -9,18 +10,29 @@ import numpy as np
 
 from rollwright.ledger import Fate, Ledger
 from rollwright.method import Method
-from rollwright.runner.state import GroupState
+from rollwright.runner.state import GroupState, order
 from rollwright.tree import Group, NodeId, Origin, Trajectory, path_to
 
 Metrics = dict[str, float | None]
 
 
+def in_order(group: GroupState) -> list[Trajectory]:
+    """Return the trajectories with their numbers, in an order that does not depend on arrival."""
+    numbers = {stream: number for number, stream in enumerate(sorted(group.streams, key=order))}
+    numbered = [
+        msgspec.structs.replace(t, index=numbers[group.nodes[t.leaf].stream])
+        for t in group.trajectories.values()
+    ]
+    return sorted(numbered, key=lambda t: (t.index, group.nodes[t.leaf].start))
+
+
 def freeze(group: GroupState) -> Group:
-    """Return the group as an immutable value, trajectories in order of creation."""
-    trajectories = sorted(group.trajectories.values(), key=lambda t: t.index)
+    """Return the group as an immutable value, trajectories and nodes in order of creation."""
+    trajectories = in_order(group)
     if group.scores:
         trajectories = [msgspec.structs.replace(t, score=group.scores[t.leaf]) for t in trajectories]
-    return Group(group.id, group.task, dict(group.nodes), tuple(trajectories))
+    nodes = sorted(group.nodes.values(), key=lambda node: order(node.stream))  # stable: parents stay first
+    return Group(group.id, group.task, {node.id: node for node in nodes}, tuple(trajectories))
 
 
 def judge(method: Method, group: GroupState) -> None:
@@ -58,13 +70,9 @@ def settle(ledger: Ledger, group: GroupState, trained: Iterable[NodeId], fate: F
     """
     leaves: list[tuple[NodeId, Fate, str]] = [(leaf, Fate.TRAINED, "") for leaf in trained]
     is_trained = {leaf for leaf, _, _ in leaves}
-    for t in group.trajectories.values():
-        if t.leaf in is_trained:
-            continue
-        if t.reward is None:
-            leaves.append((t.leaf, Fate.FAILED, f"not_scored:{t.status}"))
-        else:
-            leaves.append((t.leaf, fate, reason))
+    rest = [t for t in in_order(group) if t.leaf not in is_trained]
+    leaves += [(t.leaf, fate, reason) for t in rest if t.reward is not None]
+    leaves += [(t.leaf, Fate.FAILED, f"not_scored:{t.status}") for t in rest if t.reward is None]
     leaves += [(leaf, Fate.PRUNED, why) for leaf, why in group.pruned.items()]
     leaves += [(leaf, Fate.FAILED, why) for leaf, why in group.failed.items()]
     is_settled: dict[NodeId, int] = {}
@@ -75,9 +83,9 @@ def settle(ledger: Ledger, group: GroupState, trained: Iterable[NodeId], fate: F
                 ledger.settle(num - done, leaf_fate, why)
                 is_settled[node.id] = num
     for node in group.nodes.values():
-        rest = node.num_steps - is_settled.get(node.id, 0)
-        if node.origin is Origin.SAMPLED and rest:
-            ledger.settle(rest, Fate.PRUNED, "left_behind")
+        num_left = node.num_steps - is_settled.get(node.id, 0)
+        if node.origin is Origin.SAMPLED and num_left:
+            ledger.settle(num_left, Fate.PRUNED, "left_behind")
     by_leaf: Fates = {}
     for leaf, leaf_fate, why in leaves:
         by_leaf.setdefault(leaf, (leaf_fate, why))
@@ -128,7 +136,8 @@ def percentile(values: Sequence[float], q: float) -> float | None:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if values else None
+    """Return the mean, the same to the last bit in any order of the values; None without any."""
+    return math.fsum(values) / len(values) if values else None
 
 
 def num_sampled(group: GroupState, leaf: NodeId) -> int:
@@ -138,7 +147,7 @@ def num_sampled(group: GroupState, leaf: NodeId) -> int:
 def step_metrics(groups: Sequence[GroupState], batch: Sequence[Group], version: int) -> Metrics:
     """Measure a step: one value per rollout, never per row; lengths from sampled tokens, not masks."""
     rollouts: list[tuple[GroupState, Trajectory]] = [
-        (group, t) for group in groups for t in sorted(group.trajectories.values(), key=lambda t: t.index)
+        (group, t) for group in groups for t in group.trajectories.values()
     ]
     scored = [t.reward for _, t in rollouts if t.reward is not None]
     lengths = [float(num_sampled(group, t.leaf)) for group, t in rollouts]

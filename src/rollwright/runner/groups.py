@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from rollwright import rng as randomness
 from rollwright.errors import ConfigError, LawBroken
 from rollwright.events import AnyCommand, EnvStep, Fork, Observed, Sampled, Score, Submit
 from rollwright.method import Method
 from rollwright.runner.settings import Settings
-from rollwright.runner.state import AskState, GroupState, LiveAsk, PlanState
+from rollwright.runner.state import AskState, GroupState, LiveAsk, PlanState, short
 from rollwright.stage import AnyAsk, Ask, AskEnv, AskScore, Hint, Plan, Prune, Want
 from rollwright.tree import Node, NodeId, Origin, StopReason, TaskId, Trajectory, path_to
 
@@ -127,8 +129,7 @@ class Grower:
             return [c for _ in range(ask.num) for c in self._ask_tokens(group, index, ask)]
         if isinstance(ask, AskEnv):
             parent = group.nodes[ask.parent]
-            group.continued.add(parent.id)
-            live = self._live(group, index, "env", parent.stream)
+            live = self._live(group, index, "env", self._stream(group, parent, parent.num_steps))
             live.parent, live.start = parent.id, parent.start + parent.num_steps
             live.command = EnvStep(ask=live.id, group=group.id, parent=parent.id)
             plan.in_flight.add(live.id)
@@ -137,11 +138,9 @@ class Grower:
             return self._ask_score(group, index, ask)
         if isinstance(ask, Hint):
             parent = group.nodes[ask.parent]
-            group.continued.add(parent.id)
+            stream = self._stream(group, parent, parent.num_steps)
             start = parent.start + parent.num_steps
-            node = self.add_node(
-                group, parent.stream, parent, parent.num_steps, start, Origin.HINT, ask.tokens
-            )
+            node = self.add_node(group, stream, parent, parent.num_steps, start, Origin.HINT, ask.tokens)
             plan.inbox.append(node.id)
             return []
         assert isinstance(ask, Prune)
@@ -151,7 +150,7 @@ class Grower:
     def _live(self, group: GroupState, plan: int, kind: str, stream: str) -> LiveAsk:
         num = group.num_nodes.get(f"ask {stream}", 0)
         group.num_nodes[f"ask {stream}"] = num + 1
-        ask_id = f"{group.id}/{group.streams.get(stream, 'root')}:{num}"
+        ask_id = f"{group.id}/{short(stream)}:{num}"
         live = LiveAsk(ask_id, kind, group.id, plan, None, stream)  # type: ignore[arg-type]
         self.asks[ask_id] = live
         group.asks.add(ask_id)
@@ -173,9 +172,13 @@ class Grower:
         live.sampling = ask.sampling or self.settings.sampling
         live.policy, live.forced = ask.policy, int(ask.first is not None)
         live.command = self.submit_of(live, ask.first, ask.num_top)
-        group.plans[index].in_flight.add(live.id)
+        plan = group.plans[index]
         if live.max_tokens == 0:
-            return self.finish_tokens(group, live, StopReason.CONTEXT)
+            stop = StopReason.CONTEXT if live.is_cut_by_context else StopReason.LENGTH
+            plan.inbox.append(self.close_part(group, live, stop).id)
+            self.forget(group, live)
+            return []
+        plan.in_flight.add(live.id)
         return [live.command]
 
     def _stream(self, group: GroupState, parent: Node, at: int) -> str:
@@ -190,7 +193,7 @@ class Grower:
             num = group.num_forks.get(parent.stream, 0)
             group.num_forks[parent.stream] = num + 1
             stream = f"{parent.stream}~{num}"
-        group.streams[stream] = len(group.streams)
+        group.streams[stream] = None
         return stream
 
     def submit_of(self, live: LiveAsk, first: int | None = None, num_top: int | None = None) -> Submit:
@@ -220,11 +223,19 @@ class Grower:
 
     def take_chunk(self, group: GroupState, live: LiveAsk, event: Sampled) -> None:
         """Add a chunk to an ask; a change of version closes the node so far."""
-        if not len(event.tokens) == len(event.logprobs):
-            raise LawBroken(f"{live.id}: {len(event.tokens)} tokens with {len(event.logprobs)} logprobs")
+        num = len(event.tokens)
+        if num != len(event.logprobs):
+            raise LawBroken(f"{live.id}: {num} tokens with {len(event.logprobs)} logprobs")
+        if num > live.max_tokens - len(live.tokens):
+            left = live.max_tokens - len(live.tokens)
+            raise LawBroken(f"{live.id}: the engine gave {num} tokens where {left} were asked for")
+        if num and event.policy != live.policy:
+            raise LawBroken(f"{live.id}: asked of policy {live.policy!r}, sampled by {event.policy!r}")
+        if not num:
+            return
         if live.tokens and event.version != live.version:
             self.close_part(group, live, StopReason.INTERRUPTED)
-        live.version, live.policy = event.version, event.policy
+        live.version = event.version
         live.tokens += event.tokens
         live.logprobs += event.logprobs
         for name in ("entropies", "kept_masses", "top"):
@@ -277,29 +288,38 @@ class Grower:
 
     def fork_live(self, group: GroupState, live: LiveAsk, at: int, num: int) -> list[AnyCommand]:
         """Branch a live ask after ``at`` of its own steps; the ask itself goes on unchanged."""
+        assert isinstance(live.command, Submit)
         if live.tokens:
             self.close_part(group, live, StopReason.INTERRUPTED)
-        offset = at
+        made = sum(group.nodes[part].num_steps for part in live.parts)
+        if not 0 <= at <= made:
+            raise LawBroken(f"fork at step {at} of ask {live.id}, which has {made} steps")
+        parent, offset = self._point(group, live, at)
+        ask = Ask(
+            parent,
+            at=offset,
+            # One more than fits where the context is the limit, so that the fork's end says so too.
+            max_tokens=live.max_tokens + made - at + live.is_cut_by_context,
+            sampling=live.sampling,
+            policy=live.policy,
+            num_top=live.command.num_top,
+        )
+        submits = [command for _ in range(num) for command in self._ask_tokens(group, live.plan, ask)]
+        forks = [Fork(**msgspec.structs.asdict(command)) for command in submits]
+        return [*forks, *self.advance(group, live.plan)]
+
+    def _point(self, group: GroupState, live: LiveAsk, at: int) -> tuple[NodeId, int]:
+        """Return (node, number of its steps) for the point after ``at`` of an ask's own steps."""
+        if at == 0:
+            first = group.nodes[live.parts[0]] if live.parts else None
+            return (live.parent, live.at) if first is None else (first.parent or group.root, first.at)
         for part in live.parts:
             node = group.nodes[part]
-            if offset <= node.num_steps:
-                break
-            offset -= node.num_steps
-        else:
-            raise LawBroken(f"fork at step {at} of ask {live.id}, which has fewer steps")
-        group.continued.add(node.id)
-        num_top = live.command.num_top if isinstance(live.command, Submit) else 0
-        ask = Ask(node.id, 1, offset, live.max_tokens + self._num_after(group, live, at), live.sampling)
-        commands = []
-        for _ in range(num):
-            for command in self._ask_tokens(group, live.plan, ask):
-                assert isinstance(command, Submit)
-                fields = {name: getattr(command, name) for name in command.__struct_fields__}
-                commands.append(Fork(**{**fields, "num_top": num_top}))
-        return [*commands]
-
-    def _num_after(self, group: GroupState, live: LiveAsk, at: int) -> int:
-        return sum(group.nodes[part].num_steps for part in live.parts) - at
+            if at <= node.num_steps:
+                group.continued.add(node.id)
+                return node.id, at
+            at -= node.num_steps
+        raise AssertionError("the point lies inside the ask")
 
     # ------------------------------------------------------------ environments and scores
 
@@ -366,7 +386,7 @@ class Grower:
         num = group.num_nodes.get(stream, 0)
         group.num_nodes[stream] = num + 1
         node = Node(
-            f"{group.id}/{group.streams[stream]}.{num}",
+            f"{group.id}/{short(stream)}.{num}",
             parent.id,
             at,
             origin,
@@ -393,7 +413,7 @@ def describe(group: GroupState, leaf: NodeId) -> Trajectory:
     terminated = last.stop in ended
     return Trajectory(
         leaf=leaf,
-        index=group.streams[last.stream],
+        index=list(group.streams).index(last.stream),
         terminated=terminated,
         truncated=not terminated,
         any_turn_cut=any_cut,

@@ -19,6 +19,16 @@ class AskState(str, Enum):
     WAITING = "waiting"  # carried over or deferred: to be submitted when the next step begins
 
 
+def short(stream: str) -> str:
+    """Return a stream's name inside its group, ``"<sample>~<fork>..."``, or ``"root"`` for none."""
+    return stream.partition("/")[2] or "root"
+
+
+def order(stream: str) -> tuple[int, ...]:
+    """Return the sort key of a stream: samples in order of creation, each before its own forks."""
+    return tuple(int(part) for part in short(stream).split("~")) if stream else ()
+
+
 class LiveAsk(msgspec.Struct):
     """Work that the driver owes an answer for, or will.
 
@@ -79,7 +89,7 @@ class GroupState(msgspec.Struct):
     opened_step: int
     nodes: dict[NodeId, Node] = {}
     root: NodeId = ""
-    streams: dict[str, int] = {}  # trajectory key -> index, in order of creation
+    streams: dict[str, None] = {}  # trajectory keys
     num_nodes: dict[str, int] = {}  # nodes made per stream
     num_forks: dict[str, int] = {}  # forks made per stream
     continued: set[NodeId] = msgspec.field(default_factory=set)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rollwright import rng as randomness
@@ -18,7 +19,7 @@ from rollwright.events import (
 )
 from rollwright.ledger import Fate, Unit
 from rollwright.runner.answers import Answers
-from rollwright.runner.batch import Fates, Metrics, close, freeze, settle, split_stale, step_metrics
+from rollwright.runner.batch import Fates, Metrics, close, freeze, mean, settle, split_stale, step_metrics
 from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase
 from rollwright.stage import Left
 from rollwright.tree import Group, TaskId
@@ -150,8 +151,8 @@ class Steps(Answers):
         history = self.history.of(group.task)
         rewards = [t.reward for t in group.trajectories.values() if t.reward is not None]
         history.num_scored += len(rewards)
-        history.reward_sum += sum(rewards)
-        history.last_mean = sum(rewards) / len(rewards) if rewards else history.last_mean
+        history.reward_sum += math.fsum(rewards)
+        history.last_mean = mean(rewards) if rewards else history.last_mean
 
     def _settle_untrained(self, done: Sequence[GroupState], chosen: set[str]) -> None:
         """Settle what left the step untrained; trained groups wait for the learner, held ones stay held."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rollwright.stage import AnyAsk, Ask, AskEnv, Plan, PlanView, Want, next_ask
+from rollwright.stage import AnyAsk, Ask, Plan, PlanView, Want, next_ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +15,6 @@ class Independent:
 
     def plan(self, view: PlanView, num: int, rng: np.random.Generator) -> Plan:
         asks: list[AnyAsk] = [Ask(view.root, num=num)]
-        num_live = num
-        while num_live:
-            nodes = yield Want(asks, wait="any")
-            asks = []
-            for node in nodes:
-                ask = next_ask(view, node)
-                if ask is not None:
-                    asks.append(ask)
-                num_live -= not isinstance(ask, (Ask, AskEnv))
-        if asks:
-            yield Want(asks)
+        # A control may add branches, so the end is when nothing is in flight, not a count.
+        while nodes := (yield Want(asks, wait="any")):
+            asks = [ask for node in nodes if (ask := next_ask(view, node)) is not None]
