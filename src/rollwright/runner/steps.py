@@ -126,7 +126,7 @@ class Steps(Answers):
         batch = [self._credit(group) for group in chosen]
         self.batch = tuple(group for group in batch if group.trajectories)
         self.step_report = step_metrics(done, self.batch, self.version)
-        self._settle_untrained(done, {group.id for group in chosen})
+        commands += self._settle_untrained(done, {group.id for group in chosen})
         if self.batch:
             emit = EmitBatch(step=self.step_number, version=self.version, groups=self.batch)
             return [*commands, self._begin_learning(), emit]
@@ -154,8 +154,9 @@ class Steps(Answers):
         history.reward_sum += math.fsum(rewards)
         history.last_mean = mean(rewards) if rewards else history.last_mean
 
-    def _settle_untrained(self, done: Sequence[GroupState], chosen: set[str]) -> None:
+    def _settle_untrained(self, done: Sequence[GroupState], chosen: set[str]) -> list[AnyCommand]:
         """Settle what left the step untrained; trained groups wait for the learner, held ones stay held."""
+        retired: list[AnyCommand] = []
         trained = {group.id for group in self.batch}
         holds = set(self.method.replay.holds(self.replay_state))
         for group_id, group in [*self.held.items(), *((group.id, group) for group in done)]:
@@ -175,6 +176,8 @@ class Steps(Answers):
             self.closed.append(close(self.step_number, group, None, fates))
             if self.held.pop(group_id, None) is None:
                 self.drop_group(group_id)
+            retired.append(Retire(group=group_id))
+        return retired
 
     def _end_evaluation(self, done: Sequence[GroupState]) -> list[AnyCommand]:
         self.batch = tuple(freeze(group) for group in done)
