@@ -1,0 +1,223 @@
+"""The virtual driver: the real runner on a virtual clock, with a modelled world around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from rollwright.drive.inline import Sink
+from rollwright.drive.virtual.clock import Clock
+from rollwright.drive.virtual.content import Content, ModelledContent, Request
+from rollwright.drive.virtual.engine import VirtualEngine
+from rollwright.drive.virtual.model import Model
+from rollwright.drive.virtual.world import Answers, Line, ModelledLearner, ModelledWorld, call_seconds
+from rollwright.drive.virtual.world import num_tokens as num_learner_tokens
+from rollwright.errors import ConfigError, LawBroken
+from rollwright.events import (
+    Abort,
+    AnyCommand,
+    AnyEvent,
+    CancelTimer,
+    EmitBatch,
+    EnvStep,
+    Event,
+    Finish,
+    Published,
+    Report,
+    Reset,
+    Resumed,
+    Retire,
+    Score,
+    SetTimer,
+    Started,
+    Submit,
+    TimerFired,
+)
+from rollwright.runner import Runner
+from rollwright.runner.batch import Closed
+from rollwright.runner.state import Phase
+from rollwright.tree import Node, path_to
+
+Watch = Callable[[float, AnyCommand], None]
+
+
+class VirtualDriver:
+    """Run a runner to its end without waiting.
+
+    Args:
+        runner: the state machine, fresh or folded from a journal.
+        model: times and sizes.
+        content: what the engine answers; None is the model's.
+        world: prompts, environments and grades; None is the model's.
+        train: gives the update of a batch; None is the model's. The learner's time is the model's.
+        journal: keeps every event before it is acted upon.
+        on_command: called with (virtual seconds, command) for each command.
+        on_closed: called with the groups that a step closed, before its report is handed on.
+        started_at: virtual seconds at which the run goes on.
+
+    Raises:
+        ConfigError: the method needs something of the engine that the content does not give.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        model: Model,
+        content: Content | None = None,
+        world: Answers | None = None,
+        train: Callable[[EmitBatch], Published] | None = None,
+        journal: Sink | None = None,
+        on_command: Watch | None = None,
+        on_closed: Callable[[Sequence[Closed]], None] | None = None,
+        started_at: float = 0.0,
+    ) -> None:
+        self.runner, self.model, self.journal = runner, model, journal
+        self.on_command, self.on_closed = on_command, on_closed
+        seed = runner.settings.seed
+        content = content or ModelledContent(model.tasks.response)
+        missing = runner.method.engine_needs - content.gives
+        if missing:
+            raise ConfigError(
+                f"method {runner.method.name!r} needs {sorted(missing)} of the engine; these answers"
+                f" give {sorted(content.gives)}: run it with a real engine, or give a content that has them"
+            )
+        self.clock = Clock(started_at)
+        self.engine = VirtualEngine(model.engine, content, self.clock, seed, runner.version)
+        self.world: Answers = world or ModelledWorld(model.tasks, seed)
+        self.train = train or ModelledLearner(model.learner)
+        services = model.services
+        self.lines = {
+            Reset: (Line(None), services.reset),
+            EnvStep: (Line(services.num_envs), services.env_step),
+            Score: (Line(services.num_graders), services.grade),
+        }
+        self.finished: str | None = None
+        self.is_stopping = False
+        self.num_events = 0
+        self.learner_seconds = 0.0
+        self._timers: dict[str, int] = {}
+        self._num_timers = 0
+        self._num_owed = 0  # answers of the world and the learner that are planned
+
+    @property
+    def now(self) -> float:
+        return self.clock.now
+
+    def run(self, is_resumed: bool = False) -> str | None:
+        """Run until the runner finishes or `stop` is called; return the reason, None when stopped.
+
+        Raises:
+            LawBroken: the runner waits, but nothing is under way.
+        """
+        self.feed([Resumed(at=self.now) if is_resumed else Started(at=self.now)])
+        if self.runner.phase is not Phase.DONE:
+            self.finished = None  # an end that the restart undid
+        while self.finished is None and not self.is_stopping:
+            if not (self._num_owed or self.engine.num_live):
+                raise LawBroken(
+                    f"the run waits for nothing in phase {self.runner.phase.value}: {list(self.runner.asks)}"
+                )
+            events = self.clock.advance()
+            if events:
+                self.feed(events)
+        return self.finished
+
+    def stop(self) -> None:
+        """Stop after what is being done now."""
+        self.is_stopping = True
+
+    def feed(self, events: Sequence[AnyEvent]) -> None:
+        """Give events of this instant to the runner, journal them, and carry out what it wants."""
+        while events:
+            commands: list[AnyCommand] = []
+            for event in events:
+                decided = self.runner.step(event)
+                if self.journal is not None:
+                    self.journal.append(event, decided)
+                commands += decided
+            if self.journal is not None:
+                self.journal.flush()
+            self.num_events += len(events)
+            events = [answer for command in commands for answer in self.execute(command)]
+
+    # ------------------------------------------------------------ commands
+
+    def execute(self, command: AnyCommand) -> Sequence[AnyEvent]:
+        """Carry out one command; return the answers that are there at once."""
+        if isinstance(command, Report):
+            closed = self.runner.take_closed()
+            if self.on_closed is not None:
+                self.on_closed(closed)
+        if self.on_command is not None:
+            self.on_command(self.now, command)
+        if isinstance(command, Submit):
+            self.engine.submit(self._request(command))
+        elif isinstance(command, (Reset, EnvStep, Score)):
+            line, duration = self.lines[type(command)]
+            seconds = call_seconds(duration, self.runner.settings.seed, command.ask)
+            self._owe(line.serve(self.now, seconds), self._answer, command)
+        elif isinstance(command, Abort):
+            # An ask that ended at the same instant needs no abort any more.
+            return (self.engine.abort(command.ask),) if command.ask in self.engine.live else ()
+        elif isinstance(command, EmitBatch):
+            learner = self.model.learner
+            seconds = learner.step_seconds + learner.token_seconds * num_learner_tokens(command.groups)
+            self.learner_seconds += seconds
+            self._owe(self.now + seconds, self._publish, command)
+        else:
+            self._note(command)
+        return ()
+
+    def _request(self, command: Submit) -> Request:
+        nodes = self.runner.groups[command.group].nodes
+        path: list[tuple[Node, int]] = path_to(nodes, command.parent)
+        path[-1] = (path[-1][0], command.at)
+        return Request(command, self.runner.asks[command.ask].stream, path)
+
+    def _note(self, command: AnyCommand) -> None:
+        if isinstance(command, SetTimer):
+            self._num_timers += 1
+            self._timers[command.timer] = self._num_timers
+            self.clock.plan(self.now + command.seconds, self._fire, command.timer, self._num_timers)
+        elif isinstance(command, CancelTimer):
+            self._timers.pop(command.timer, None)
+        elif isinstance(command, Retire):
+            self.engine.retire(command.group)
+            self.world.retire(command.group)
+        elif isinstance(command, Finish):
+            self.finished = command.reason
+        else:
+            assert isinstance(command, Report)
+
+    # ------------------------------------------------------------ what the clock brings
+
+    def _owe(self, time: float, action: Callable[..., Sequence[AnyEvent]], command: AnyCommand) -> None:
+        self._num_owed += 1
+        self.clock.plan(time, action, command)
+
+    def _fire(self, timer: str, number: int) -> Sequence[AnyEvent]:
+        if self._timers.get(timer) != number:
+            return ()
+        del self._timers[timer]
+        return (TimerFired(timer=timer, at=self.now),)
+
+    def _answer(self, command: Reset | EnvStep | Score) -> Sequence[AnyEvent]:
+        self._num_owed -= 1
+        if command.ask not in self.runner.asks:
+            return ()  # given up meanwhile; its group may be gone
+        if isinstance(command, Reset):
+            return (self._stamped(self.world.reset(command)),)
+        group = self.runner.groups[command.group]
+        if isinstance(command, EnvStep):
+            return (self._stamped(self.world.env_step(command, group.task, group.nodes)),)
+        truncated = group.trajectories[command.leaf].truncated
+        return (self._stamped(self.world.score(command, group.task, group.nodes, truncated)),)
+
+    def _publish(self, command: EmitBatch) -> Sequence[AnyEvent]:
+        self._num_owed -= 1
+        published = self.train(command)
+        return [*self.engine.publish(published.version), self._stamped(published)]
+
+    def _stamped(self, event: Event) -> AnyEvent:
+        return msgspec.structs.replace(event, at=self.now)  # type: ignore[return-value]
