@@ -144,6 +144,7 @@ def test_unknown_keys_are_refused(tmp_path_factory, text, message):
         ("[sampling]\ntop_p = 0", r"sampling.top_p: given 0.0, expected a number in \(0, 1\]"),
         ('[sampling]\ntop_k = "all"', r"sampling.top_k: given 'all' \(str\), expected a whole number"),
         ('[budget]\nrollouts = "1"', r"budget.rollouts: given '1' \(str\), expected a number"),
+        ("[budget]\nrollouts = nan", "budget.rollouts: given nan, expected a number ≥ 0"),
         ("[budget]\nrollouts = -1", "budget.rollouts: given -1.0, expected a number ≥ 0"),
         ("[method_options]\nstart = 2020-01-01", r"method_options.start: given datetime.*expected a string"),
         ("method_options = 3", r"method_options: given 3 \(int\), expected a table"),

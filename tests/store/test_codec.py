@@ -7,7 +7,7 @@ import string
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rollwright.errors import LawBroken
@@ -78,6 +78,8 @@ events = st.one_of(
 
 
 @given(events)
+@example(Scored(ask="a", reward=math.nan, status="right"))
+@example(Observed(ask="a", tokens=(), reward=math.nan))
 @settings(max_examples=300, deadline=None)
 def test_event_reads_back_exactly(event):
     """Oracle: identity, NaN and infinities included (repr tells them, and -0.0, and 1 from 1.0)."""

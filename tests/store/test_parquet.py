@@ -85,6 +85,8 @@ def test_token_fates_add_up(tmp_path):
         ("e", False, {"pruned": 3}),
         ("f", True, {"trained": 2}),
     ]
+    shared = "SELECT replayed FROM nodes WHERE origin = 'prompt'"
+    assert run.execute(shared).fetchall() == [(False,)], "a node of a fresh path is no replay"
     sums = "sum(list_sum(map_values(fates))), sum(num_steps)"
     total = f"SELECT {sums} FROM nodes WHERE origin = 'sampled' AND NOT replayed"
     assert run.execute(total).fetchone() == (10, 10)
@@ -125,6 +127,7 @@ def test_trajectory_columns(tmp_path):
         *(7, "train", 0, "trained", "", 1.0, 1, 7, 5, 3, 4, 6),
         *('{"n":3,"p":0.5,"bad":null}', ["bad=nan"], "j", "bcdefgh"),
     )
+    assert rows[2][8:11] == (2, 0, 0)
     assert rows[1][:10] == (7, "train", 1, "failed", "not_scored:grader_error", None, 1, 4, 4, 3)
     assert run.execute("SELECT rewards['y'] FROM trajectories WHERE \"index\" = 0").fetchone() == (math.inf,)
 
