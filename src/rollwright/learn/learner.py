@@ -62,10 +62,6 @@ class Learner:
         self.version = 0
         self.num_steps = 0
 
-    @property
-    def device(self) -> torch.device:
-        return self.model.embed.device
-
     def update(self, groups: Sequence[Group], version: int) -> dict[str, float]:
         """Improve the weights of ``version`` on the groups; return the figures.
 
@@ -103,9 +99,9 @@ class Learner:
         }
 
     def _plan(self, rows: Sequence[Row]) -> StepPlan:
-        default = MICRO_BATCH_TOKENS.get(self.device.type, MICRO_BATCH_TOKENS_ELSEWHERE)
+        default = MICRO_BATCH_TOKENS.get(self.model.embed.device.type, MICRO_BATCH_TOKENS_ELSEWHERE)
         budget = self.cfg.micro_batch_tokens or default
-        plan = plan_step(rows, self.objective, self.reduce, budget, self.device)
+        plan = plan_step(rows, self.objective, self.reduce, budget, self.model.embed)
         if self.ref_model is None:
             return plan
         return replace(plan, micro_batches=with_reference(self.ref_model, plan.micro_batches))

@@ -29,7 +29,7 @@ class SelectedLogp(torch.autograd.Function):
     def forward(
         ctx: Any, logits_TV: Tensor, target_T: Tensor, temperature_T: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        logits_TV = logits_TV.float()
+        logits_TV = logits_TV.to(torch.promote_types(logits_TV.dtype, torch.float32))
         if temperature_T is not None:
             logits_TV = logits_TV / temperature_T[:, None]
         logp_TV = torch.log_softmax(logits_TV, -1)
@@ -55,7 +55,7 @@ class SelectedLogp(torch.autograd.Function):
 def selected_logp(
     head: Head, hidden_TD: Tensor, target_T: Tensor, temperature_T: Tensor | None, vocab_size: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the logprob of each target and the entropy of its distribution, nats, float32, [T] each.
+    """Return the logprob of each target and the entropy of its distribution, nats, [T] each.
 
     Args:
         head: gives the logits.

@@ -45,7 +45,7 @@ class MicroBatch:
         at_T: packed place of the token before, whose hidden state predicts, [T].
         target_T: the token predicted, [T].
         temperature_T: what its logits were divided by, [T]; None where all are 1.
-        logp_old_T, adv_T, weight_T: behaviour logprob, advantage, weight in the loss, float32, [T].
+        logp_old_T, adv_T, weight_T: behaviour logprob, advantage, weight in the loss, [T].
         segment_T: number of the row, [T].
         is_current_T: sampled at the version that learns, [T].
         logp_ref_T: logprob under the reference, [T], if it is asked for.
@@ -92,9 +92,12 @@ class StepPlan:
 
 
 def plan_step(
-    rows: Sequence[Row], objective: Objective, reduce: Reduce, budget: int, device: torch.device
+    rows: Sequence[Row], objective: Objective, reduce: Reduce, budget: int, like: Tensor
 ) -> StepPlan:
     """Weigh every trained token of the optimizer step, then pack those that have a loss.
+
+    ``like`` is a parameter of the model: micro-batches go to its device, in its precision but at least
+    float32.
 
     Tokens whose loss and gradient are exactly zero (advantage 0, and an objective that says so) count in
     the weights like any other, but the model is not run for them.
@@ -108,7 +111,7 @@ def plan_step(
         if len(steps_T):
             parts.append(Part(row, steps_T, weight_R[steps_T] * row.weight))
     return StepPlan(
-        micro_batches=tuple(pack(chunk, device) for chunk in cut(parts, budget)),
+        micro_batches=tuple(pack(chunk, like) for chunk in cut(parts, budget)),
         num_tokens=int(is_trained_T.sum()),
         num_trajectories=sum(bool(row.is_trained_R.any()) for row in rows),
     )
@@ -140,13 +143,14 @@ def cut(parts: Sequence[Part], budget: int) -> list[list[Part]]:
     return chunks
 
 
-def pack(parts: Sequence[Part], device: torch.device) -> MicroBatch:
+def pack(parts: Sequence[Part], like: Tensor) -> MicroBatch:
     """Lay rows one after another without padding."""
     lengths = [part.num_tokens for part in parts]
     starts = np.cumsum([0, *lengths[:-1]])
+    real = torch.promote_types(like.dtype, torch.float32)
 
     def join(values: list[NDArray[np.generic]], dtype: torch.dtype) -> Tensor:
-        return torch.from_numpy(np.concatenate(values)).to(device=device, dtype=dtype)
+        return torch.from_numpy(np.concatenate(values)).to(device=like.device, dtype=dtype)
 
     def steps(name: str) -> list[NDArray[np.generic]]:
         return [getattr(part.row, name)[part.steps_T] for part in parts]
@@ -154,7 +158,7 @@ def pack(parts: Sequence[Part], device: torch.device) -> MicroBatch:
     nums = [len(part.steps_T) for part in parts]
     places = [s + p.row.num_prompt + p.steps_T - 1 for s, p in zip(starts, parts, strict=True)]
     targets = [part.row.tokens_L[part.row.num_prompt + part.steps_T] for part in parts]
-    temperatures = join(steps("temperature_R"), torch.float32)
+    temperatures = join(steps("temperature_R"), real)
     return MicroBatch(
         parts=tuple(parts),
         lengths=tuple(lengths),
@@ -162,9 +166,9 @@ def pack(parts: Sequence[Part], device: torch.device) -> MicroBatch:
         at_T=join(places, torch.int64),
         target_T=join(targets, torch.int64),
         temperature_T=None if bool((temperatures == 1).all()) else temperatures,
-        logp_old_T=join(steps("logp_old_R"), torch.float32),
-        adv_T=join(steps("adv_R"), torch.float32),
-        weight_T=join([part.weight_T for part in parts], torch.float32),
+        logp_old_T=join(steps("logp_old_R"), real),
+        adv_T=join(steps("adv_R"), real),
+        weight_T=join([part.weight_T for part in parts], real),
         segment_T=join([np.repeat(np.arange(len(parts)), nums)], torch.int64),
         is_current_T=join(steps("is_current_R"), torch.bool),
     )
