@@ -153,6 +153,7 @@ class Submit(Command, frozen=True):
     first: int | None = None
     num_top: int = 0
     chunk: int = 0  # answer at least every this many tokens; 0 only at the end
+    turn_start: int | None = None  # where the turn began, if before start: stop strings may begin there
 
 
 class Fork(Submit, frozen=True):
@@ -210,6 +211,7 @@ class Report(Command, frozen=True):
 
     step: int
     metrics: dict[str, float | None]
+    notes: tuple[str, ...] = ()
 
 
 class Finish(Command, frozen=True):
