@@ -1,0 +1,38 @@
+"""`rollwright replay`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from rollwright.cli.text import number
+from rollwright.store.run import RunFolder
+
+
+def replay(run: Path, /) -> int:
+    """Fold a run's journal again and prove that every decision comes out the same.
+
+    The journal holds every event with the decisions that answered it. Replaying gives the events to a
+    fresh runner and compares its decisions byte by byte; no model is needed. If one differs, its record
+    is named and the exit code is 1.
+
+    Example: `rollwright replay runs/first`
+
+    Args:
+        run: The run folder, of a run that goes on, ended or crashed.
+    """
+    from rollwright.lab.replay import replay as fold
+
+    console = Console()
+    with console.status("folding the journal") as status:
+        found = fold(RunFolder.view(run), lambda num: status.update(f"folding the journal: {num:,} records"))
+    runner = found.runner
+    console.print(
+        f"{number(found.num_records)} events gave the same {number(found.num_commands)} decisions, byte for "
+        f"byte. The runner stands in step {max(0, runner.step_number) + 1} ({runner.phase.value}), version "
+        f"{runner.version}, with {number(runner.ledger.spent['sampled_tokens'])} tokens sampled.",
+        soft_wrap=True,
+        highlight=False,
+    )
+    return 0
