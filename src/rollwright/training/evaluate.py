@@ -11,6 +11,7 @@ from rollwright.drive.inline import InlineDriver
 from rollwright.drive.world import World
 from rollwright.engine.api import Engine
 from rollwright.errors import DataError
+from rollwright.lab.statistics import interval
 from rollwright.method import Method
 from rollwright.runner import Runner, Settings
 from rollwright.stages.allocate.even import Even
@@ -42,23 +43,6 @@ class Evaluation:
     num_not_scored: int
     length: float
     num_tokens: int
-
-
-def interval(shares: Sequence[float]) -> tuple[float, float]:
-    """Return a 95% interval of the mean of per-task shares.
-
-    With one rollout a task the shares are 0 or 1: Wilson's interval. Else the tasks are the clusters:
-    mean ± 1.96·s/√n.
-    """
-    n, mean = len(shares), math.fsum(shares) / len(shares)
-    z = 1.959964
-    if all(share in (0.0, 1.0) for share in shares):
-        centre = (mean + z * z / (2 * n)) / (1 + z * z / n)
-        half = z * math.sqrt(mean * (1 - mean) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-        return max(0.0, centre - half), min(1.0, centre + half)
-    variance = math.fsum((share - mean) ** 2 for share in shares) / (n - 1)
-    half = z * math.sqrt(variance / n)
-    return max(0.0, mean - half), min(1.0, mean + half)
 
 
 def evaluate(
