@@ -10,7 +10,7 @@ import msgspec
 
 from rollwright.drive.world import World
 from rollwright.engine.api import Engine
-from rollwright.errors import LawBroken
+from rollwright.errors import EngineError, LawBroken
 from rollwright.events import (
     Abort,
     AnyCommand,
@@ -19,6 +19,7 @@ from rollwright.events import (
     EmitBatch,
     EnvStep,
     Extended,
+    Failed,
     Finish,
     Published,
     Report,
@@ -70,6 +71,7 @@ class InlineDriver:
         self.runner, self.engine, self.world, self.train = runner, engine, world, train
         self.journal, self.on_report, self.clock = journal, on_report, clock
         self.deadlines: dict[str, float] = {}
+        self.flying: set[str] = set()  # asks that the engine has
         self.finished: str | None = None
         self.is_stopping = False
         self._zero = clock() - started_at
@@ -99,6 +101,7 @@ class InlineDriver:
                 continue
             chunks = self.engine.step()
             if chunks:
+                self.flying -= {chunk.ask for chunk in chunks if chunk.stop is not None}
                 self.feed(chunks)
             elif not self.engine.num_live and self.finished is None:
                 raise LawBroken(
@@ -130,8 +133,7 @@ class InlineDriver:
             nodes = self.runner.groups[command.group].nodes
             prefix = [token for node, num in path_to(nodes, command.parent) for token in node.tokens[:num]]
             parent = nodes[command.parent]
-            self.engine.submit(command, prefix[: len(prefix) - (parent.num_steps - command.at)])
-            return ()
+            return self._submit(command, prefix[: len(prefix) - (parent.num_steps - command.at)])
         if isinstance(command, Score):
             group = self.runner.groups[command.group]
             truncated = group.trajectories[command.leaf].truncated
@@ -142,11 +144,21 @@ class InlineDriver:
         if isinstance(command, Reset):
             return (self.world.reset(command),)  # type: ignore[return-value]
         if isinstance(command, Abort):
-            # An ask that ended in the same batch of chunks needs no abort any more.
-            return (self.engine.abort(command.ask),) if command.ask in self.runner.asks else ()
+            if command.ask not in self.flying:
+                return ()  # it ended in the same batch of chunks, or was refused
+            self.flying.discard(command.ask)
+            return (self.engine.abort(command.ask),)
         if isinstance(command, EmitBatch):
             return () if self.is_stopping else (self._train(command),)
         self._note(command)
+        return ()
+
+    def _submit(self, command: Submit, prefix: Sequence[int]) -> Sequence[AnyEvent]:
+        try:
+            self.engine.submit(command, prefix)
+        except EngineError as error:
+            return (Failed(ask=command.ask, kind="engine", message=str(error)),)
+        self.flying.add(command.ask)
         return ()
 
     def _note(self, command: AnyCommand) -> None:

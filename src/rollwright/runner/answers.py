@@ -65,8 +65,8 @@ class Answers(Base):
         group.nodes[group.root] = Node(group.root, None, 0, Origin.PROMPT, event.tokens)
         num = len(event.tokens)
         if not 0 < num < self.settings.context:
-            why = f"data:prompt of {num} steps; expected 1 to {self.settings.context - 1} (the context)"
-            return self._break(group, why)
+            why = f"prompt of {num} steps; expected 1 to {self.settings.context - 1} (the context)"
+            return self._break(group, "prompt_length", "data", why)
         queued, group.queued_plans = group.queued_plans, []
         return [c for rollouts in queued for c in self.grower.start_plan(group, rollouts)]
 
@@ -75,7 +75,8 @@ class Answers(Base):
         trajectory = group.trajectories[live.parent]
         reward, status = event.reward, event.status
         if reward is not None and not abs(reward) < float("inf"):
-            reward, status = None, "grader_error"  # NaN and inf are no rewards
+            self.note_failure("grader", f"reward {reward}; expected a finite number or None")
+            reward, status = None, "grader_error"
         group.trajectories[live.parent] = msgspec.structs.replace(
             trajectory, reward=reward, status=status, rewards=event.rewards, score=reward
         )
@@ -102,7 +103,8 @@ class Answers(Base):
             self.stop_reason = f"{kind} failure of {live.id}: {message}"
         if live.kind == "reset":
             self.grower.forget(group, live)
-            return self._break(group, live.reason)
+            return self._break(group, f"reset_failed:{kind}", kind, message)
+        self.note_failure(kind, message)
         if self.settings.on_failure == "drop_group":
             group.is_broken, group.drop_reason = True, f"failed_rollout:{kind}"
         if live.kind == "score":
@@ -124,9 +126,10 @@ class Answers(Base):
         group.failed[node.id] = live.reason
         return self.grower.deliver(group, live, node.id)
 
-    def _break(self, group: GroupState, reason: str) -> list[AnyCommand]:
+    def _break(self, group: GroupState, reason: str, kind: str, message: str) -> list[AnyCommand]:
         group.is_broken, group.drop_reason, group.queued_plans = True, reason, []
         group.num_failed += group.num_granted
+        self.note_failure(kind, message, group.num_granted)
         return []
 
     def redo(self, live: LiveAsk) -> list[AnyCommand]:

@@ -50,6 +50,8 @@ class Base:
         self.step_report: Metrics = {}
         self.stop_reason, self.end_reason, self.is_overdue = "", "", False
         self.num_late = 0
+        self.failures: dict[str, int] = {}  # rollouts that failed in this step, by what was said
+        self.leaving: list[str] = []  # groups that left the step and are not retired yet
         self.last_at = 0.0
         self.timers: dict[str, SetTimer] = {}
         self.closed: list[Closed] = []  # for the record; see take_closed
@@ -110,7 +112,13 @@ class Base:
         """Forget a group of the step and return its state."""
         self._views.pop(group_id, None)
         self.incomplete.discard(group_id)
+        self.leaving.append(group_id)
         return self.groups.pop(group_id)
+
+    def note_failure(self, kind: str, message: str, num: int = 1) -> None:
+        """Count ``num`` rollouts that failed, for the step's report."""
+        name = f"{message} ({kind})"
+        self.failures[name] = self.failures.get(name, 0) + num
 
     def abort(self, live: LiveAsk, how: str, reason: str = "") -> list[AnyCommand]:
         """Ask for an abort of a live ask: to carry it over, to stop it, or because it failed."""

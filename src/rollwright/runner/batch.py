@@ -38,12 +38,12 @@ def freeze(group: GroupState) -> Group:
 def judge(method: Method, group: GroupState) -> None:
     """Run the filters over a complete group and note their word and the shaped scores in it."""
     group.scores = {t.leaf: t.reward for t in group.trajectories.values()}
-    group.is_kept, group.drop_reason = True, ""
     if group.is_broken:
-        group.is_kept, group.drop_reason = False, group.drop_reason or "failed"
-    elif not any(t.reward is not None for t in group.trajectories.values()):
+        group.is_kept = False
+        return
+    group.is_kept, group.drop_reason = True, ""
+    if not any(t.reward is not None for t in group.trajectories.values()):
         group.is_kept, group.drop_reason = False, "nothing_scored"
-    if not group.is_kept:
         return
     for stage in method.filters:
         verdict = stage(freeze(group))

@@ -106,7 +106,7 @@ class GroupState(msgspec.Struct):
     drop_reason: str = ""
     scores: dict[NodeId, float | None] = {}
     is_carried: bool = False
-    is_broken: bool = False  # its reset failed, or on_failure took it
+    is_broken: bool = False  # its reset failed, or on_failure took it: see drop_reason
 
     @property
     def is_complete(self) -> bool:

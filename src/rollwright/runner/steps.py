@@ -32,7 +32,7 @@ class Steps(Answers):
         """Start the next step, carried work first, or finish the run."""
         self.step_number += 1
         self.history.step, self.round, self.batch = self.step_number, 0, ()
-        self.is_overdue = False
+        self.is_overdue, self.failures = False, {}
         exhausted = self.ledger.exhausted
         if self.step_number >= self.num_steps:
             return self.finish("all steps done")
@@ -126,7 +126,7 @@ class Steps(Answers):
         batch = [self._credit(group) for group in chosen]
         self.batch = tuple(group for group in batch if group.trajectories)
         self.step_report = step_metrics(done, self.batch, self.version)
-        commands += self._settle_untrained(done, {group.id for group in chosen})
+        self._settle_untrained(done, {group.id for group in chosen})
         if self.batch:
             emit = EmitBatch(step=self.step_number, version=self.version, groups=self.batch)
             return [*commands, self._begin_learning(), emit]
@@ -154,9 +154,8 @@ class Steps(Answers):
         history.reward_sum += math.fsum(rewards)
         history.last_mean = mean(rewards) if rewards else history.last_mean
 
-    def _settle_untrained(self, done: Sequence[GroupState], chosen: set[str]) -> list[AnyCommand]:
+    def _settle_untrained(self, done: Sequence[GroupState], chosen: set[str]) -> None:
         """Settle what left the step untrained; trained groups wait for the learner, held ones stay held."""
-        retired: list[AnyCommand] = []
         trained = {group.id for group in self.batch}
         holds = set(self.method.replay.holds(self.replay_state))
         for group_id, group in [*self.held.items(), *((group.id, group) for group in done)]:
@@ -176,8 +175,6 @@ class Steps(Answers):
             self.closed.append(close(self.step_number, group, None, fates))
             if self.held.pop(group_id, None) is None:
                 self.drop_group(group_id)
-            retired.append(Retire(group=group_id))
-        return retired
 
     def _end_evaluation(self, done: Sequence[GroupState]) -> list[AnyCommand]:
         self.batch = tuple(freeze(group) for group in done)
@@ -185,8 +182,7 @@ class Steps(Answers):
         for group in done:
             fates = settle(self.ledger, group, (), Fate.EVALUATION, "evaluation")
             self.closed.append(close(self.step_number, self.drop_group(group.id), None, fates))
-        report = Report(step=self.step_number, metrics=self._report())
-        return [report, *self.finish("evaluated")]
+        return [*self._leave(), self._report(), *self.finish("evaluated")]
 
     def published(self, event: Published) -> list[AnyCommand]:
         """The learner consumed the batch: its tokens are trained, the version moves, the step ends."""
@@ -207,7 +203,7 @@ class Steps(Answers):
         self.step_report.update({f"learn_{name}": value for name, value in event.metrics.items()})
         return [CancelTimer(timer=f"learn:{self.step_number}"), *self._end_step()]
 
-    def _report(self) -> Metrics:
+    def _measure(self) -> Metrics:
         self.ledger.spent[Unit.SECONDS.value] = self.last_at
         self.ledger.check()
         report: Metrics = {**self.step_report, "version": self.version, "num_late": self.num_late}
@@ -219,10 +215,18 @@ class Steps(Answers):
             report[metric] = (report.get(metric) or 0) + amount
         return report
 
+    def _report(self) -> Report:
+        metrics = self._measure()
+        total = int((metrics.get("num_rollouts") or 0) + (metrics.get("num_failed") or 0))
+        notes = tuple(f"{num} of {total} rollouts failed: {what}" for what, num in self.failures.items())
+        return Report(step=self.step_number, metrics=metrics, notes=notes)
+
+    def _leave(self) -> list[AnyCommand]:
+        leaving, self.leaving = self.leaving, []
+        return [Retire(group=group_id) for group_id in leaving]
+
     def _end_step(self) -> list[AnyCommand]:
-        open_groups = {*self.groups, *self.held}
-        retired = [Retire(group=g.id) for g in self.batch if g.id not in open_groups]
-        return [*retired, Report(step=self.step_number, metrics=self._report()), *self.begin_step()]
+        return [*self._leave(), self._report(), *self.begin_step()]
 
     def reopen(self) -> list[AnyCommand]:
         """Go on after an end that a restart or an extension may undo, or end again for the same reason."""
@@ -238,5 +242,5 @@ class Steps(Answers):
     def finish(self, reason: str) -> list[AnyCommand]:
         """End the run."""
         self.phase, self.end_reason = Phase.DONE, reason
-        self._report()
+        self.ledger.check()
         return [Finish(reason=reason)]
