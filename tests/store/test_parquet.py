@@ -195,8 +195,9 @@ def test_writer_collects_steps_and_passes_over_what_is_there(tmp_path):
     assert [group.id for _, group in read_groups(tmp_path)] == [f"g#{step}" for step in range(7)]
     assert [group.id for _, group in read_groups(tmp_path, "evaluation")] == ["e#0"]
     writer.add(9, [], {})
-    with pytest.raises(StoreError, match="step 8 came after step 9"):
-        writer.add(8, [], {})
+    for step in (8, 9):
+        with pytest.raises(StoreError, match=f"step {step} came after step 9"):
+            writer.add(step, [tree()], fates())
 
 
 def test_failed_write_leaves_no_half_shard(tmp_path, monkeypatch):
@@ -253,14 +254,18 @@ def test_empty_run_has_its_views(tmp_path):
 
 
 def test_metrics_are_a_view(tmp_path):
-    """Golden: one row a step, later values win, a metric of one step only is null elsewhere."""
+    """Golden: one row a step and kind, later values win, what a row lacks is null."""
     rows = RowFile(tmp_path / "metrics.jsonl")
     rows.append({"step": 0, "reward_mean": 1, "note": "x"})
     rows.append({"step": 1, "reward_mean": None, "loss": 2.0})
     rows.append({"step": 1, "loss": math.nan, "dropped:zero_variance": 3})
+    rows.append({"kind": "evaluation", "step": 1, "reward_mean": 0.5})
     (tmp_path / "metrics.jsonl").open("ab").write(b'{"step": 2, "lo')
     columns = 'step, reward_mean, note, loss, "dropped:zero_variance", non_finite'
-    assert open_run(tmp_path).execute(f"SELECT {columns} FROM metrics ORDER BY step").fetchall() == [
+    assert open_run(tmp_path).execute(
+        f"SELECT {columns} FROM metrics ORDER BY step, kind NULLS FIRST"
+    ).fetchall() == [
         (0, 1.0, "x", None, None, None),
         (1, None, None, None, 3.0, ["loss=nan"]),
+        (1, 0.5, None, None, None, None),
     ]

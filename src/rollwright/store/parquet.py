@@ -99,7 +99,8 @@ class ShardWriter:
         self.folder = Path(run_dir) / SHARDS
         self.steps_per_shard, self.decode = steps_per_shard, decode
         self._held: dict[Kind, dict[int, Tables]] = {"train": {}, "evaluation": {}}
-        self._written = {
+        self._given: dict[Kind, list[int]] = {"train": [], "evaluation": []}
+        self._found = {
             (kind, step)
             for path in shards(run_dir)
             for kind, first, last in [_range(path)]
@@ -110,7 +111,7 @@ class ShardWriter:
 
     def has(self, step: int, kind: Kind = "train") -> bool:
         """Return whether a shard holds the step, or this writer has collected it."""
-        return (kind, step) in self._written or step in self._held[kind]
+        return (kind, step) in self._found or step in self._given[kind]
 
     def add(
         self,
@@ -125,7 +126,7 @@ class ShardWriter:
         """Collect one step, later steps after earlier ones.
 
         Args:
-            step: the step's number; one that `has` already is passed over.
+            step: the step's number; one that a shard held before this writer is passed over.
             groups: its groups, each whole.
             fates: (fate, reason) by leaf, of every trajectory and of other leaves (pruned, failed),
                 in the order in which the ledger settled them.
@@ -137,15 +138,18 @@ class ShardWriter:
             The shard that was written because it was full, or None.
 
         Raises:
-            StoreError: a trajectory without a fate, or the shard could not be written.
+            StoreError: a trajectory without a fate, a step given twice or out of order, or the shard
+                could not be written.
             DataError: extras of unknown trajectories, or that JSON cannot hold.
         """
-        if self.has(step, kind):
+        if (kind, step) in self._found:
             return None
-        held = self._held[kind]
-        if held and step < max(held):
-            raise StoreError(f"step {step} came after step {max(held)}; expected steps in order")
-        held[step] = tables_of(step, groups, fates, kind, version, extras or {}, self.decode)
+        held, given = self._held[kind], self._given[kind]
+        if given and step <= given[-1]:
+            raise StoreError(f"step {step} came after step {given[-1]}; give each step once, in order")
+        tables = tables_of(step, groups, fates, kind, version, extras or {}, self.decode)
+        held[step] = tables
+        given.append(step)
         return self._flush(kind) if len(held) >= self.steps_per_shard else None
 
     def flush(self) -> list[Path]:
@@ -160,7 +164,6 @@ class ShardWriter:
         held = self._held[kind]
         tables = {name: pa.concat_tables([each[name] for each in held.values()]) for name in _SCHEMAS}
         path = _write(self.folder, kind, min(held), max(held), tables)
-        self._written.update((kind, step) for step in held)
         held.clear()
         return path
 
@@ -226,7 +229,7 @@ def open_run(run_dir: str | Path) -> duckdb.DuckDBPyConnection:
     """Open a run for queries: an in-memory DuckDB with ``nodes``, ``trajectories`` and ``metrics``.
 
     ``nodes`` and ``trajectories`` are views of the shards that are there now; ``metrics`` has one row
-    a step (of what was written twice for a step, the later value) and a column for each metric.
+    a step and kind (of what was written twice, the later value) and a column for each metric.
 
     Raises:
         StoreError: no such folder, or a shard of a newer schema.
@@ -256,11 +259,11 @@ def _add_table(connection: duckdb.DuckDBPyConnection, name: str, content: pa.Tab
 
 
 def _metrics_table(path: Path) -> pa.Table:
-    merged: dict[int, Row] = {}
+    merged: dict[tuple[int, str], Row] = {}
     for row in load_rows(path).rows if path.exists() else []:
         if isinstance(row.get("step"), int):
-            merged.setdefault(row["step"], {}).update(row)
-    rows = [merged[step] for step in sorted(merged)]
+            merged.setdefault((row["step"], str(row.get("kind"))), {}).update(row)
+    rows = [merged[key] for key in sorted(merged)]
     names = dict.fromkeys(["step", *(name for row in rows for name in row)])
     return pa.table({name: _column([row.get(name) for row in rows], name) for name in names})
 
