@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from rollwright.drive.inline import InlineDriver
 from rollwright.drive.virtual import Constant, EngineModel, LearnerModel, Model, ServiceModel, VirtualDriver
@@ -23,7 +24,7 @@ from rollwright.tree import StopReason
 class ToyAnswer:
     command: Submit
     prefix: list[int]
-    made: list[tuple[int, float, float]]
+    made: list[tuple[Any, ...]]  # (token, logprob, entropy, top)
     stop: StopReason
 
     @property
@@ -31,14 +32,15 @@ class ToyAnswer:
         return len(self.made)
 
     def columns(self, first: int, last: int) -> dict[str, Any]:
-        tokens, logprobs, entropies = zip(*self.made[first:last], strict=True)
-        return {"tokens": tokens, "logprobs": logprobs, "entropies": entropies}
+        tokens, logprobs, entropies, top = zip(*self.made[first:last], strict=True)
+        columns = {"tokens": tokens, "logprobs": logprobs, "entropies": entropies}
+        return columns | ({"top": top} if self.command.num_top else {})
 
 
 class ToyContent:
     """The answers of `rollwright.testing.fake.FakeEngine`, for the modelled engine's times."""
 
-    gives = frozenset({"fork", "entropy"})
+    gives = frozenset({"fork", "entropy", "top"})
 
     def __init__(self, num_words: int = 6) -> None:
         self.num_words = num_words
@@ -58,7 +60,10 @@ class ToyContent:
             logits = toy_logits(path, self.num_words, version)
             first = command.first if not made else None
             t = command.start + len(made)
-            made.append(toy_sample(logits, command.stream, t, command.sampling.temperature, first)[:3])
+            temperature = command.sampling.temperature
+            *sample, logps = toy_sample(logits, command.stream, t, temperature, first)
+            best = np.argsort(-logps)[: command.num_top]
+            made.append((*sample, tuple((int(v), float(logps[v])) for v in best)))
             path.append(made[-1][0])
             if path[-1] == EOS:
                 return ToyAnswer(command, prefix, made, StopReason.EOS)

@@ -25,8 +25,10 @@ class Clock:
         self.num_taken = self._num_planned = 0
         self._heap: list[tuple[float, int, Action, tuple[Any, ...]]] = []
 
-    def __len__(self) -> int:
-        return len(self._heap)
+    @property
+    def next_at(self) -> float | None:
+        """When the next action is due; None if there is none."""
+        return self._heap[0][0] if self._heap else None
 
     def plan(self, time: float, action: Action, *args: Any) -> None:
         """Have ``action(*args)`` happen at ``time`` (seconds, not before now); it returns events."""
