@@ -238,7 +238,7 @@ def small_disk(request, tmp_path):
                 ),
             )
         finally:
-            subprocess.run(["umount", str(folder)], check=True, capture_output=True)
+            subprocess.run(["umount", "-l", str(folder)], check=True, capture_output=True)
     else:
         old = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 1024, old[1]))
@@ -288,6 +288,20 @@ def test_crash_on_a_full_disk_keeps_whole_records(small_disk):
     with Journal.open(path) as again:
         assert again.num_records == acknowledged > 0
     assert events_of(path) == [event(number) for number in range(acknowledged)]
+
+
+def test_close_on_a_full_disk_says_what_is_lost(small_disk):
+    """Oracle: the records in the file; the folder is free for the next writer."""
+    path = small_disk[0] / "journal.jsonl"
+    journal = Journal.open(path)
+    for number in range(2000):
+        journal.append(event(number), [])
+    with pytest.raises(StoreError, match="never acknowledged") as caught:
+        journal.close()
+    num = len(events_of(path))
+    assert f"Kept: {num} whole records; lost: {2000 - num} that" in str(caught.value)
+    with Journal.open(path) as again:
+        assert again.num_records == num > 0
 
 
 def test_closed_journal_says_so(tmp_path):

@@ -119,11 +119,22 @@ class Journal:
         self._num_synced = self.num_records
 
     def close(self) -> None:
-        """Flush, sync, close and free the lock. Safe to call twice."""
+        """Flush, sync, close and free the lock. Safe to call twice.
+
+        Raises:
+            StoreError: as `sync`; it is closed all the same, and records still pending are dropped.
+        """
         if self._file is None:
             return
         try:
             self.sync()
+        except StoreError as error:
+            if not self._num_pending:
+                raise
+            raise StoreError(
+                f"{self.path} is closed. Kept: {self.num_records} whole records; lost: {self._num_pending} "
+                f"that were never acknowledged ({error.__cause__})"
+            ) from error
         finally:
             self._release()
 
