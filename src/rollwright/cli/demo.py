@@ -13,9 +13,9 @@ from rollwright.cli.progress import Row, held_out
 from rollwright.config import RunConfig, load_config
 
 _INTRO = (
-    "A model of under a million parameters learns Countdown: reach a target from given numbers, each used once. "
-    "It starts from imperfect demonstrations and learns from its own rollouts, graded right or wrong. Every "
-    "token is recorded."
+    "A model of under a million parameters learns Countdown: reach a target from given numbers, each used "
+    "once. It starts from imperfect demonstrations and learns from its own rollouts, graded right or wrong. "
+    "Every token is recorded."
 )
 
 

@@ -26,6 +26,7 @@ app = App(
         "setting is wrong, 130 stopped by Ctrl-C."
     ),
     result_action="return_value",
+    suppress_keyboard_interrupt=False,
 )
 for _order, _name in enumerate(_COMMANDS):
     _function = _FUNCTIONS.get(_name, _name)

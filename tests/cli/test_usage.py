@@ -1,0 +1,215 @@
+"""What is typed wrong is refused with what was meant, before anything starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from rollwright.cli import session
+from rollwright.config import Deadlines, RunConfig, SamplingConfig, load_config
+from rollwright.errors import StoreError
+from rollwright.ledger import Unit
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """Configs that training was started with, instead of training."""
+    found: list[RunConfig] = []
+
+    def start(config: RunConfig, console: object) -> tuple[int, Path]:
+        found.append(config)
+        return 0, Path("run")
+
+    monkeypatch.setattr(session, "start", start)
+    return found
+
+
+GIVEN = {
+    "method": "dapo",
+    "model": "m",
+    "reward": "r.py:f",
+    "seed": 7,
+    "num_steps": 9,
+    "num_tasks": 3,
+    "max_tokens": 11,
+    "context": 99,
+    "max_turns": 2,
+    "chunk": 5,
+    "lr": 1e-5,
+    "betas": (0.8, 0.95),
+    "weight_decay": 0.1,
+    "max_grad_norm": 2.0,
+    "num_updates": 2,
+    "micro_batch_tokens": 64,
+    "kl": 0.01,
+    "eval_every": 5,
+    "eval_tasks": 6,
+    "eval_samples": 3,
+    "checkpoint_every": 4,
+    "keep_checkpoints": 3,
+    "threads": 1,
+    "device": "cpu",
+    "retries": 0,
+    "on_failure": "drop_group",
+    "max_age": 4,
+    "out": "somewhere",
+    "sampling.temperature": 0.7,
+    "sampling.top_p": 0.9,
+    "sampling.top_k": 5,
+    "sampling.min_p": 0.1,
+    "deadlines.ask_s": 1.0,
+    "deadlines.score_s": 2.0,
+    "deadlines.learn_s": 3.0,
+    **{f"budget.{unit.value}": 10.0 + k for k, unit in enumerate(Unit)},
+}
+
+
+def _words(given: dict[str, object]) -> list[str]:
+    words = []
+    for key, value in given.items():
+        words.append(f"--{key.replace('_', '-')}")
+        words += map(str, value) if isinstance(value, tuple) else [str(value)]
+    return words
+
+
+def _get(config: RunConfig, key: str) -> object:
+    first, _, rest = key.partition(".")
+    value = getattr(config, first)
+    if not rest:
+        return value
+    return value[rest] if isinstance(value, dict) else getattr(value, rest)
+
+
+def test_every_key_is_a_flag(rollwright, started) -> None:
+    """Oracle: enumeration of the config's own fields. Kills: a key that no flag sets."""
+    sections = {"sampling": SamplingConfig, "deadlines": Deadlines}
+    expected = {
+        f"{f.name}.{g.name}" if f.name in sections else f.name
+        for f in fields(RunConfig)
+        for g in (fields(sections[f.name]) if f.name in sections else (f,))
+    } - {"task", "resume", "budget", "method_options"}
+    assert expected == {key for key in GIVEN if not key.startswith("budget.")}
+    assert rollwright("train", "lake", *_words(GIVEN)).code == 0
+    (config,) = started
+    assert config.task == "lake"
+    assert {key: _get(config, key) for key in GIVEN} == GIVEN
+
+
+def test_flags_override_the_file_and_the_file_the_defaults(rollwright, started, tmp_path) -> None:
+    """Oracle: the file read on its own, with the flags' keys replaced."""
+    file = tmp_path / "c.toml"
+    file.write_text('task = "lake"\nlr = 1e-3\nseed = 5\n[sampling]\ntop_k = 4\n[method_options]\neach = 2\n')
+    words = ("--lr", "2e-3", "--sampling.top-p", "0.5", "--method-options.clip-high", "0.3")
+    assert rollwright("train", "--config", file, *words).code == 0
+    more = {"lr": 2e-3, "sampling.top_p": 0.5, "method_options.clip_high": 0.3}
+    assert started == [load_config(file, more)]
+    assert started[0].seed == 5 and started[0].sampling.top_k == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8", 8), ("0.5", 0.5), ("true", True), ("token_mean", "token_mean"), ("[1, 2]", [1, 2]), ("1e3", 1e3)],
+)
+def test_method_options_are_read_as_toml(rollwright, started, text, value) -> None:
+    """Oracle: TOML's own types. Kills: every option a string."""
+    assert rollwright("train", "lake", "--method-options.some-thing", text).code == 0
+    assert started[0].method_options == {"some_thing": value}
+    assert type(started[0].method_options["some_thing"]) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["tran"], "unknown command 'tran', did you mean 'train'?"),
+        (["train", "lake", "--sed", "3"], "'--sed', did you mean '--seed'?"),
+        (["train", "lake", "--sampling.temprature", "1"], "did you mean '--sampling.temperature'?"),
+        (["train", "lake", "--budget.rolouts", "1"], "did you mean '--budget.rollouts'?"),
+        (["train", "lake", "pond"], "does not know what to do with 'pond'"),
+        (["train", "lake", "--lr", "fast"], "--lr"),
+        (["train", "lake", "--lr"], "--lr"),
+        (["train", "lake", "--lr", "-1"], "lr: given -1.0, expected 0 or more"),
+        (["train", "lake", "--on-failure", "ignore"], "drop_sample"),
+        (["train", "lake", "--seed", "1", "--seed", "2"], "--seed"),
+        (["train"], "no task is given"),
+        (["train", "lake", "--checkpoint-every", "0", "--resume", "r"], "lake, --checkpoint-every"),
+        (["train", "--resume", "r", "--seed", "3", "--num-steps", "9"], "--seed"),
+        (["show"], "requires an argument"),
+        (["eval", "nowhere"], "nowhere"),
+        (["methods", "dap"], "unknown method 'dap', did you mean 'dapo'?"),
+    ],
+)
+def test_wrong_words(rollwright, started, words, said) -> None:
+    """Oracle: golden parts of the messages. Kills: a wrong flag that is passed over, a traceback."""
+    result = rollwright(*words)
+    assert started == []
+    assert said in result.err
+    assert "Traceback" not in result.err
+    assert result.code == (1 if words[0] == "eval" else 2)
+
+
+def test_unknown_key_of_a_file(rollwright, started, tmp_path) -> None:
+    """Oracle: case G02 (a misspelt key is an error with what was meant)."""
+    file = tmp_path / "c.toml"
+    file.write_text('task = "lake"\ntemprature = 0.7\n')
+    result = rollwright("train", "--config", file)
+    assert (result.code, started) == (2, [])
+    assert "unknown key 'temprature', did you mean 'temperature'?" in result.err
+
+
+def test_resume_in_a_file_is_refused(rollwright, started, tmp_path) -> None:
+    """Oracle: a run that goes on has its own config, so nothing beside it may be accepted and ignored."""
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "config.toml").write_text("")
+    file = tmp_path / "c.toml"
+    file.write_text(f'task = "lake"\nlr = 1.0\nresume = "{tmp_path / "r"}"\n')
+    result = rollwright("train", "--config", file)
+    assert result.code != 0 and started == []
+    assert "resume" in result.err
+
+
+def test_errors_are_messages_and_debug_shows_where(rollwright, monkeypatch) -> None:
+    """Oracle: exit code 1 with the message alone; with --debug the traceback as well."""
+
+    def start(config: RunConfig, console: object) -> tuple[int, Path]:
+        raise StoreError("the disk is on fire")
+
+    monkeypatch.setattr(session, "start", start)
+    result = rollwright("train", "lake")
+    assert (result.code, result.err) == (1, "rollwright: the disk is on fire\n")
+    result = rollwright("train", "lake", "--debug")
+    assert result.code == 1 and "Traceback" in result.err and "in start" in result.err
+
+
+def test_ctrl_c_before_anything_began(rollwright, monkeypatch) -> None:
+    """Oracle: exit code 130 and no traceback."""
+
+    def start(config: RunConfig, console: object) -> tuple[int, Path]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "start", start)
+    assert rollwright("train", "lake") == (130, "", "rollwright: stopped\n")
+
+
+def test_help_of_every_command_needs_no_torch() -> None:
+    """Oracle: the modules of a real process. Kills: a help text that takes seconds to come."""
+    code = (
+        "import sys\nfrom rollwright.cli.main import main, _COMMANDS\n"
+        "codes = [main([]), *(main([name, '--help']) for name in _COMMANDS)]\n"
+        "heavy = [name for name in ('torch', 'duckdb', 'matplotlib', 'pyarrow') if name in sys.modules]\n"
+        "print('RESULT', codes, heavy)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == f"RESULT {[0] * 9} []", done.stderr
+    for word in ("--method-options", "Exit codes", "Examples", "130 stopped"):
+        assert word in done.stdout
+
+
+def test_version(rollwright) -> None:
+    """Oracle: the installed distribution's metadata."""
+    from importlib.metadata import version
+
+    assert rollwright("--version").out.strip() == version("rollwright")
