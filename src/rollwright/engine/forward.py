@@ -82,8 +82,13 @@ class Forward:
             longest: the largest position + 1.
         """
         num = tokens_B.shape[0]
+        tokens_B, positions_B = tokens_B.to(self.device), positions_B.to(self.device)
         views = self._views_of(num, self.kv.round_up(longest))
-        torch.gt(self._range(views.unseen.shape[1])[: views.unseen.shape[1]], positions_B[:, None], out=views.unseen)
+        torch.gt(
+            self._range(views.unseen.shape[1])[: views.unseen.shape[1]],
+            positions_B[:, None],
+            out=views.unseen,
+        )
         views.bias.zero_().masked_fill_(views.unseen[:, None], float("-inf"))
         places = self.kv.places(self._range(num)[:num], positions_B)
 
@@ -101,7 +106,7 @@ class Forward:
     def prefill(self, jobs: Sequence[Job]) -> None:
         """Compute the keys and values of the jobs' tokens; what stands before them is in the slots."""
         sizes = [len(job.tokens) for job in jobs]
-        tokens_N = torch.tensor([t for job in jobs for t in job.tokens], device=self.device)
+        tokens_N = torch.cat([torch.as_tensor(job.tokens) for job in jobs]).to(self.device)
         positions_N = torch.cat(
             [torch.arange(j.start, j.start + n) for j, n in zip(jobs, sizes, strict=True)]
         )

@@ -61,14 +61,12 @@ class KVSlots:
         """
         return (-(-length // self.granule) | 1) * self.granule
 
-    def grow(self, num_slots: int, length: int) -> None:
-        """Make room for ``num_slots`` slots of at least ``length`` keys, keeping what is there."""
-        length = self.length if length <= self.length else self.reserved_length(length)
-        num_slots = max(num_slots, self.num_slots)
-        if (num_slots, length) == (self.num_slots, self.length):
-            return
+    def resize(self, num_slots: int, length: int) -> None:
+        """Change the number of slots and their length, keeping what fits."""
+        assert length % self.granule == 0
         old, self.data = self.data, self._zeros(num_slots, length)
-        self.data[:, :, : old.shape[2], :, : old.shape[4]] = old
+        num, length = min(num_slots, old.shape[2]), min(length, old.shape[4])
+        self.data[:, :, :num, :, :length] = old[:, :, :num, :, :length]
 
     def release(self) -> int:
         """Free every slot and return the bytes that were freed."""

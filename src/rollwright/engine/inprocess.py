@@ -1,0 +1,304 @@
+"""The in-process decode engine: continuous batching over slots, exact whatever the schedule.
+
+A sequence's prompt is prefilled up to its last token and the last token is its first decode step, so
+a sequence whose prefix is cached (its group's prompt, the parent of a fork, the turn before) joins
+without any prefilling. See `rollwright.engine.forward` for why the answer does not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rollwright.engine.checkpoint import Tokenizer
+from rollwright.engine.forward import Forward, Job
+from rollwright.engine.intake import admit, check, ensure_room
+from rollwright.engine.kv import KVSlots
+from rollwright.engine.model import Decoder
+from rollwright.engine.noise import step_words
+from rollwright.engine.report import STOPS, flush, waiting_answer
+from rollwright.engine.sampler import Controls, draw
+from rollwright.engine.slots import Entry, Moves, SlotTable, as_ids
+from rollwright.engine.stops import StopStrings
+from rollwright.errors import EngineError
+from rollwright.events import Sampled, Submit
+from rollwright.tree import StopReason
+
+_EOS, _STOP, _LENGTH, _CONTEXT = (
+    STOPS.index(s) for s in (StopReason.EOS, StopReason.STOP, StopReason.LENGTH, StopReason.CONTEXT)
+)
+
+
+class LocalEngine:
+    """Samples tokens from a decoder in this process. Implements `rollwright.engine.api.Engine`.
+
+    Args:
+        model: the decoder; it may be the one that a learner updates in place (call `publish` after).
+        tokenizer: for stop strings and end tokens; None leaves the config's end tokens and refuses
+            stop strings.
+        max_batch: sequences that decode at once.
+        kv_budget_bytes: the most that keys and values may take.
+        max_parked: ended sequences whose keys are kept for their group; default ``max_batch``.
+        version: the version of the weights now.
+        prefill_tokens: tokens prefilled in one forward pass at most.
+    """
+
+    def __init__(
+        self,
+        model: Decoder,
+        tokenizer: Tokenizer | None = None,
+        *,
+        max_batch: int = 256,
+        kv_budget_bytes: int = 1 << 30,
+        max_parked: int | None = None,
+        version: int = 0,
+        prefill_tokens: int = 4096,
+    ) -> None:
+        self.model, self.tokenizer, self.cfg = model, tokenizer, model.cfg
+        self.version = version
+        self.max_batch, self.prefill_tokens = max_batch, prefill_tokens
+        self.max_slots = max_batch + (max_batch if max_parked is None else max_parked)
+        self.kv_budget_bytes = kv_budget_bytes
+        self.kv = KVSlots(model.cfg, model.embed)
+        self.forward = Forward(model, self.kv)
+        self.table = SlotTable()
+        self.stop_strings = None if tokenizer is None else StopStrings(tokenizer, model.cfg.vocab_size)
+        self.waiting: deque[Entry] = deque()
+        self._by_ask: dict[str, Entry] = {}
+        self._ready: list[Sampled] = []
+        self._num_submitted = 0
+        self._is_eos = np.zeros(model.cfg.vocab_size, np.bool_)
+        eos = (*model.cfg.eos_ids, *(tokenizer.eos_ids if tokenizer is not None else ()))
+        self._is_eos[[i for i in eos if i < model.cfg.vocab_size]] = True
+        self._weights = self._weights_state()
+
+    # ------------------------------------------------------------------ the Engine protocol
+
+    @property
+    def num_live(self) -> int:
+        """Asks that are not answered to the end: decoding or waiting."""
+        return len(self._by_ask)
+
+    def submit(self, command: Submit, prefix: Sequence[int]) -> None:
+        """Take an ask; ``prefix`` is the whole path of token ids before its first new token.
+
+        Raises:
+            EngineError: it can never fit, or asks for what this engine cannot give.
+        """
+        if command.ask in self._by_ask:
+            raise EngineError(f"ask {command.ask!r} is in flight already; every ask needs a name of its own")
+        ids = as_ids(prefix)
+        check(self, command, ids)
+        carried = 0 if command.turn_start is None else command.start - command.turn_start
+        entry = Entry(command, self._num_submitted, ids, turn_at=ids.size - carried)
+        self._num_submitted += 1
+        self._by_ask[command.ask] = entry
+        self.waiting.append(entry)
+
+    def abort(self, ask: str) -> Sampled:
+        """Stop the ask now and return the tokens not reported yet, with stop INTERRUPTED.
+
+        Raises:
+            EngineError: no such ask is in flight.
+        """
+        entry = self._by_ask.pop(ask, None)
+        if entry is None:
+            raise EngineError(f"no ask {ask!r} is in flight; it ended before or was never submitted")
+        if entry.slot < 0:
+            self.waiting.remove(entry)
+            earlier = [e for e in self._ready if e.ask == ask]
+            self._ready = [e for e in self._ready if e.ask != ask]
+            return waiting_answer(entry, earlier, self.version)
+        answer = flush(self.table, entry, StopReason.INTERRUPTED, self.version)
+        self.move(self.table.park([entry.slot]))
+        return answer
+
+    @torch.inference_mode()
+    def step(self) -> list[Sampled]:
+        """Decode until at least one chunk is due and return every chunk that is; [] when idle.
+
+        Raises:
+            EngineError: the weights changed without a `publish`, or gave logits that are no numbers.
+        """
+        if self._weights_state() != self._weights:
+            raise EngineError(
+                f"the weights changed since version {self.version} was published; call publish(version) "
+                "once the whole update is in place"
+            )
+        while not self._ready:
+            admit(self)
+            if not self.table.num_live:
+                return []
+            self._ready = self._decode_step()
+        ready, self._ready = self._ready, []
+        return ready
+
+    def retire(self, group: str) -> None:
+        """Forget the keys of a group's ended sequences."""
+        self.table.retire(group)
+
+    def publish(self, version: int) -> None:
+        """New weights are in place, whole, under this version; caches of older ones are dropped.
+
+        What live sequences sampled under the old version is reported by the next `step` as chunks of
+        that version; they go on under the new one, their keys computed again.
+
+        Raises:
+            EngineError: the version does not move up.
+        """
+        if version <= self.version:
+            raise EngineError(f"publish({version}) after version {self.version}; a version only moves up")
+        table = self.table
+        live = sorted((e for e in table.entries[: table.num_live] if e), key=lambda e: e.number)
+        for entry in live:
+            if table["unreported"][entry.slot]:
+                self._ready.append(flush(table, entry, None, self.version))
+            keys = table.num_keys(entry)
+            entry.prefix = np.append(table.tokens[entry.slot, :keys], table["token"][entry.slot])
+            entry.made = int(table["made"][entry.slot])
+        table.num_live = 0
+        for entry in [e for e in table.entries if e is not None]:
+            table.drop(entry)
+        self.waiting.extendleft(reversed(live))
+        self.version = version
+        self._weights = self._weights_state()
+
+    # ------------------------------------------------------------------ reports
+
+    def memory_report(self) -> dict[str, int]:
+        """Return bytes and counts: what keys and values take, of what budget, and who uses them."""
+        table, per_token = self.table, self.kv.bytes_per_token
+        parked = table.parked
+        return {
+            "weight_bytes": sum(p.numel() * p.element_size() for p in self.model.parameters()),
+            "kv_bytes": self.kv.num_bytes,
+            "kv_budget_bytes": self.kv_budget_bytes,
+            "kv_live_bytes": int(table["keys"].sum()) * per_token,
+            "kv_parked_bytes": sum(table.num_keys(e) for e in parked) * per_token,
+            "num_slots": table.num_slots,
+            "num_decoding": table.num_live,
+            "num_waiting": len(self.waiting),
+            "num_parked": len(parked),
+        }
+
+    def sleep(self) -> int:
+        """Free all keys and values and return the bytes freed.
+
+        Raises:
+            EngineError: sequences are in flight.
+        """
+        if self._by_ask:
+            raise EngineError(f"{len(self._by_ask)} asks are in flight; abort them or let them end first")
+        for entry in self.table.parked:
+            self.table.drop(entry)
+        self.table.resize(0, 0)
+        return self.kv.release()
+
+    # ------------------------------------------------------------------ one step
+
+    def _decode_step(self) -> list[Sampled]:
+        """Sample one token for every live row; return the chunks that are due, by submit order."""
+        table, num = self.table, self.table.num_live
+        keys, fed = table["keys"], table["token"]
+        longest = int(keys.max()) + 1
+        if longest > self.kv.length:
+            ensure_room(self, num, self.kv.num_slots, longest, int(table["need"].max()))
+            keys, fed = table["keys"], table["token"]
+        table.tokens[np.arange(num), keys] = fed
+        logits_BV = self.forward.decode(torch.from_numpy(fed), torch.from_numpy(keys), longest)
+        controls = Controls(
+            temperature=table.real("temperature"),
+            top_p=table.real("top_p"),
+            top_k=table["top_k"],
+            min_p=table.real("min_p"),
+            forced=table["forced"],
+        )
+        num_top = int(table["num_top"].max())
+        drawn = draw(logits_BV, controls, step_words(table["stream"], table["t"]), num_top)
+        if not np.isfinite(drawn.logps).all():
+            self._refuse_broken_logits(drawn.logps)
+        table.record(drawn, num_top)
+        stops = self._stops(drawn.tokens)
+        due = (stops > 0) | ((table["chunk"] > 0) & (table["made"] % np.maximum(table["chunk"], 1) == 0))
+        if not due.any():
+            return []
+        return self._report(np.flatnonzero(due), stops)
+
+    def _report(self, rows: np.ndarray, stops: np.ndarray) -> list[Sampled]:
+        table = self.table
+        entries = [e for r in rows if (e := table.entries[r]) is not None]
+        ended = [int(r) for r in rows if stops[r]]
+        events = []
+        for entry in sorted(entries, key=lambda e: e.number):
+            stop = STOPS[stops[entry.slot]]
+            events.append(flush(table, entry, stop, self.version))
+            if stop is not None:
+                del self._by_ask[entry.command.ask]
+        if ended:
+            self.move(table.park(ended))
+        return events
+
+    def _stops(self, tokens: np.ndarray) -> np.ndarray:
+        """Return why each row ends with its newest token, [B], as indices into `STOPS`; 0 goes on."""
+        table, num = self.table, self.table.num_live
+        stops = np.zeros(num, np.int64)
+        stops[table["keys"] + 1 >= self.cfg.max_positions] = _CONTEXT
+        stops[table["made"] >= table["limit"]] = _LENGTH
+        if self.stop_strings is not None and (table["strings"] >= 0).any():
+            for row in self.stop_strings.flagged(table["strings"], tokens):
+                if self._completes_string(int(row), int(tokens[row])):
+                    stops[row] = _STOP
+        if table.stop_ids.shape[1]:
+            stops[(table.stop_ids[:num] == tokens[:, None]).any(1)] = _STOP
+        stops[self._is_eos[tokens]] = _EOS
+        return stops
+
+    def _completes_string(self, row: int, token: int) -> bool:
+        entry = self.table.entries[row]
+        assert entry is not None and self.stop_strings is not None
+        made = self.table.tokens[row, entry.turn_at : self.table.num_keys(entry)]
+        return self.stop_strings.is_complete(np.append(made, token), entry.command.sampling.stop_strings)
+
+    # ------------------------------------------------------------------ room
+
+    def slots_within_budget(self, length: int) -> int:
+        """Return how many slots of ``length`` keys the budget allows."""
+        per_slot = self.kv.reserved_length(length) * self.kv.bytes_per_token
+        return int(min(self.max_slots, self.kv_budget_bytes // per_slot))
+
+    def prefill(self, jobs: list[Job]) -> None:
+        """Prefill jobs in passes of bounded size."""
+        batch: list[Job] = []
+        room = self.prefill_tokens
+        for job in jobs:
+            tokens, start = job.tokens, job.start
+            while len(tokens):
+                part, tokens = tokens[:room], tokens[room:]
+                batch.append(Job(job.slot, start, part))
+                start, room = start + len(part), room - len(part)
+                if not room:
+                    self.forward.prefill(batch)
+                    batch, room = [], self.prefill_tokens
+        if batch:
+            self.forward.prefill(batch)
+
+    def move(self, moves: Moves) -> None:
+        """Copy keys as the table moved its columns."""
+        if moves.sources:
+            self.kv.move(moves.sources, moves.targets, moves.length)
+
+    def _weights_state(self) -> int:
+        return sum(p._version for p in self.model.parameters())
+
+    def _refuse_broken_logits(self, logps: np.ndarray) -> None:
+        """Give up on the step; keys that may hold no numbers are wiped so that they reach no one."""
+        row = int(np.flatnonzero(~np.isfinite(logps))[0])
+        entry = self.table.entries[row]
+        self.kv.data.zero_()
+        raise EngineError(
+            f"the logits of ask {entry.command.ask if entry else row!r} are not finite under version "
+            f"{self.version}: the weights have diverged; go back to a checkpoint or lower the learning rate"
+        )
