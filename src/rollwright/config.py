@@ -37,14 +37,10 @@ class Deadlines:
     """Seconds, > 0, until a wait is given up.
 
     Args:
-        ask_s: for one request of tokens or one step of an environment.
-        score_s: for one verdict of a grader.
-        learn_s: for one update of the learner.
+        rollouts_s: for the rollouts of one step; what is in flight then is lost with a reason.
     """
 
-    ask_s: float = 3600.0
-    score_s: float = 60.0
-    learn_s: float = 3600.0
+    rollouts_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +64,7 @@ class RunConfig:
         weight_decay: AdamW's, ≥ 0.
         max_grad_norm: gradients are clipped to this norm, > 0; inf does not clip.
         num_updates: optimiser updates per batch, ≥ 1.
-        micro_batch_tokens: tokens per forward pass of the learner, ≥ 1.
-        kl: weight of the KL term to the starting model, ≥ 0; 0 is off.
+        micro_batch_tokens: tokens per forward pass of the learner, ≥ 1; None chooses by the device.
         eval_every: steps between evaluations on held-out tasks, ≥ 0; 0 is off.
         eval_tasks: held-out tasks in an evaluation, ≥ 1.
         eval_samples: samples per held-out task at temperature 1, ≥ 1.
@@ -106,8 +101,7 @@ class RunConfig:
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     num_updates: int = 1
-    micro_batch_tokens: int = 16384
-    kl: float = 0.0
+    micro_batch_tokens: int | None = None
     eval_every: int = 0
     eval_tasks: int = 200
     eval_samples: int = 1

@@ -38,7 +38,7 @@ configs = st.builds(
     max_age=st.none() | st.integers(0, 9),
     out=st.none() | texts,
     sampling=st.builds(SamplingConfig, temperature=numbers, top_p=st.floats(0.1, 1), top_k=st.integers(0, 9)),
-    deadlines=st.builds(Deadlines, ask_s=numbers),
+    deadlines=st.builds(Deadlines, rollouts_s=numbers),
     budget=st.dictionaries(st.sampled_from([unit.value for unit in Unit]), numbers, max_size=3),
     method_options=st.dictionaries(texts, options, max_size=3),
 )

@@ -71,7 +71,7 @@ class World:
             tokens=tuple(self.tokenizer.encode(observation.text)),
             terminated=observation.terminated,
             truncated=observation.truncated,
-            reward=observation.reward,
+            reward=_number(observation.reward),
         )
 
     def _score(self, command: Score, task: TaskId, nodes: Nodes, truncated: bool) -> Event:
@@ -79,9 +79,9 @@ class World:
         verdict = self.task.grade(task, state, turns, truncated)
         return Scored(
             ask=command.ask,
-            reward=verdict.score,
+            reward=_number(verdict.score),
             status=verdict.status,
-            rewards=dict(verdict.rewards),
+            rewards={name: float(value) for name, value in verdict.rewards.items()},
             detail=verdict.detail,
         )
 
@@ -119,3 +119,8 @@ class World:
         while tokens and tokens[-1] in self.eos_ids:
             tokens.pop()
         return self.tokenizer.decode(tokens)
+
+
+def _number(value: float | None) -> float | None:
+    """Return a plain float: graders may give whole or numpy numbers, and the journal is exact."""
+    return None if value is None else float(value)

@@ -93,26 +93,28 @@ def settle(ledger: Ledger, group: GroupState, trained: Iterable[NodeId], fate: F
 
 
 class Closed(msgspec.Struct, frozen=True):
-    """A group for the record: the step it left in, and (fate, reason) by leaf."""
+    """A group for the record: the step it left in, the version its batch was to improve, and (fate,
+    reason) by leaf."""
 
     step: int
+    version: int
     group: Group
     fates: Fates
 
 
-def close(step: int, group: GroupState | None, batch: Group | None, fates: Fates) -> Closed:
+def close(step: int, version: int, group: GroupState | None, batch: Group | None, fates: Fates) -> Closed:
     """Return a closed group for the record: what was trained as it was trained, and all the rest."""
     if group is None:
         assert batch is not None
-        return Closed(step, batch, {t.leaf: (Fate.TRAINED, "replayed") for t in batch.trajectories})
+        return Closed(step, version, batch, {t.leaf: (Fate.TRAINED, "replayed") for t in batch.trajectories})
     frozen = freeze(group)
     if batch is None:
-        return Closed(step, frozen, fates)
+        return Closed(step, version, frozen, fates)
     by_leaf = {t.leaf: t for t in (*frozen.trajectories, *batch.trajectories)}
     fates = {**fates, **{t.leaf: (Fate.TRAINED, "replayed") for t in batch.trajectories if t.replayed}}
     nodes = {**frozen.nodes, **batch.nodes}
     whole = msgspec.structs.replace(batch, nodes=nodes, trajectories=tuple(by_leaf.values()))
-    return Closed(step, whole, fates)
+    return Closed(step, version, whole, fates)
 
 
 def split_stale(group: Group, version: int, max_age: int | None) -> Group:

@@ -172,7 +172,7 @@ class Steps(Answers):
             elif group.is_broken:
                 fate = Fate.FAILED
             fates = settle(self.ledger, group, (), fate, reason)
-            self.closed.append(close(self.step_number, group, None, fates))
+            self.closed.append(close(self.step_number, self.version, group, None, fates))
             if self.held.pop(group_id, None) is None:
                 self.drop_group(group_id)
 
@@ -181,7 +181,7 @@ class Steps(Answers):
         self.step_report = step_metrics(done, self.batch, self.version)
         for group in done:
             fates = settle(self.ledger, group, (), Fate.EVALUATION, "evaluation")
-            self.closed.append(close(self.step_number, self.drop_group(group.id), None, fates))
+            self.closed.append(close(self.step_number, self.version, self.drop_group(group.id), None, fates))
         return [*self._leave(), self._report(), *self.finish("evaluated")]
 
     def published(self, event: Published) -> list[AnyCommand]:
@@ -189,7 +189,7 @@ class Steps(Answers):
         if self.phase is not Phase.LEARNING or event.step != self.step_number:
             self.num_late += 1
             return []
-        self.version = event.version
+        improved, self.version = self.version, event.version
         self.ledger.spend(Unit.LEARNER_TOKENS, event.learner_tokens)
         for group in self.batch:
             state = self.held.pop(group.id, None)
@@ -199,7 +199,7 @@ class Steps(Answers):
             if state is not None:
                 leaves = [t.leaf for t in group.trajectories if t.reward is not None and not t.replayed]
                 fates = settle(self.ledger, state, leaves, Fate.STALE, "max_age")
-            self.closed.append(close(self.step_number, state, group, fates))
+            self.closed.append(close(self.step_number, improved, state, group, fates))
         self.step_report.update({f"learn_{name}": value for name, value in event.metrics.items()})
         return [CancelTimer(timer=f"learn:{self.step_number}"), *self._end_step()]
 

@@ -138,8 +138,7 @@ class Training:
         for step in sorted({c.step for c in closed}):
             mine = [c for c in closed if c.step == step]
             fates = {leaf: fate for c in mine for leaf, fate in c.fates.items()}
-            version = int(report.metrics["version"] or 0)
-            self.shards.add(step, [c.group for c in mine], fates, version=version)
+            self.shards.add(step, [c.group for c in mine], fates, version=mine[0].version)
         self._row({"kind": "step", "step": report.step, **report.metrics})
 
     def _row(self, row: Row) -> None:

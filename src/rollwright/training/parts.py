@@ -101,8 +101,7 @@ def settings_of(config: RunConfig, task: Task) -> Settings:
         retries=config.retries,
         on_failure=config.on_failure,
         max_age=config.max_age,
-        rollout_deadline=config.deadlines.ask_s,
-        learn_deadline=config.deadlines.learn_s,
+        rollout_deadline=config.deadlines.rollouts_s,
         chunk=config.chunk,
     )
 
