@@ -134,7 +134,8 @@ def rotate(x: Tensor, turn: Tensor) -> Tensor:
         x: queries or keys, in the model's order of rows (pairs side by side).
         turn: the positions' rows of `rope_table`, broadcast over heads.
     """
-    pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+    wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
+    pairs = torch.view_as_complex(wide.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
 
 
