@@ -140,6 +140,8 @@ class Trajectory(msgspec.Struct, frozen=True):
         stop: why the last node ended.
         num_turns: sampled turns on the path.
         replayed: it was sampled in an earlier step or run and comes from a replay pool.
+        ratio_to_current: the loss compares its tokens with the policy as it is before the update,
+            recomputed by the learner, instead of the policy that sampled them.
         advantages: credit per response step, [R]: every step after the root; 0 where not sampled.
         weight: factor of its loss, for stages that weigh trajectories.
     """
@@ -156,6 +158,7 @@ class Trajectory(msgspec.Struct, frozen=True):
     stop: StopReason | None = None
     num_turns: int = 1
     replayed: bool = False
+    ratio_to_current: bool = False
     advantages: tuple[float, ...] | None = None
     weight: float = 1.0
 

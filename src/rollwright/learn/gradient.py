@@ -64,6 +64,23 @@ def accumulate(model: Decoder, objective: Objective, micro_batches: Sequence[Mic
 
 
 @torch.no_grad()
+def with_current(model: Decoder, micro_batches: Sequence[MicroBatch]) -> tuple[MicroBatch, ...]:
+    """Return the micro-batches with logp_old taken from the model as it is, where a row asks for it.
+
+    Only micro-batches with such a row go through the model.
+    """
+    filled = []
+    for micro in micro_batches:
+        asks = [part.row.ratio_to_current for part in micro.parts]
+        if any(asks):
+            asks_T = torch.tensor(asks, device=micro.segment_T.device)[micro.segment_T]
+            logp_T = logp_of(model, micro)[0].to(micro.logp_old_T.dtype)
+            micro = replace(micro, logp_old_T=logp_T.where(asks_T, micro.logp_old_T))
+        filled.append(micro)
+    return tuple(filled)
+
+
+@torch.no_grad()
 def with_reference(ref_model: Decoder, micro_batches: Sequence[MicroBatch]) -> tuple[MicroBatch, ...]:
     """Return the micro-batches with the reference's logprobs filled in."""
     return tuple(replace(micro, logp_ref_T=logp_of(ref_model, micro)[0]) for micro in micro_batches)

@@ -12,7 +12,7 @@ from rollwright.engine.model import Decoder
 from rollwright.errors import LearnerError
 from rollwright.learn.checks import check_finite, check_ratio, step_metrics
 from rollwright.learn.config import LearnerConfig, lr_at
-from rollwright.learn.gradient import accumulate, with_reference
+from rollwright.learn.gradient import accumulate, with_current, with_reference
 from rollwright.learn.packing import StepPlan, plan_step
 from rollwright.learn.rows import Row, rows_of
 from rollwright.rng import generator
@@ -102,6 +102,7 @@ class Learner:
         default = MICRO_BATCH_TOKENS.get(self.model.embed.device.type, MICRO_BATCH_TOKENS_ELSEWHERE)
         budget = self.cfg.micro_batch_tokens or default
         plan = plan_step(rows, self.objective, self.reduce, budget, self.model.embed)
+        plan = replace(plan, micro_batches=with_current(self.model, plan.micro_batches))
         if self.ref_model is None:
             return plan
         return replace(plan, micro_batches=with_reference(self.ref_model, plan.micro_batches))

@@ -28,6 +28,7 @@ class Row:
         temperature_R: what the logits were divided by, [R].
         is_current_R: sampled by the policy that learns at the version that learns, [R].
         weight: factor of the trajectory's loss.
+        ratio_to_current: the learner puts its own logprob before the update in the place of logp_old.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Row:
     temperature_R: NDArray[np.float64]
     is_current_R: NDArray[np.bool_]
     weight: float
+    ratio_to_current: bool = False
 
 
 def rows_of(groups: Sequence[Group], version: int, cfg: LearnerConfig) -> list[Row]:
@@ -83,6 +85,7 @@ def _row(name: str, g: int, group: Group, trajectory: Trajectory, version: int, 
         temperature_R=response.temperatures,
         is_current_R=response.is_sampled & is_own_R & (response.versions == version),
         weight=trajectory.weight,
+        ratio_to_current=trajectory.ratio_to_current,
     )
     _check(row)
     return row
