@@ -124,7 +124,7 @@ def _keep(p_CV: Tensor, top_p: Tensor, top_k: Tensor, min_p: Tensor, needs_order
     keep_CV = p_CV >= min_p * p_CV.amax(-1, keepdim=True)
     if not needs_order:
         return keep_CV
-    ordered, index = p_CV.sort(-1, descending=True, stable=True)
+    ordered, index = torch.sort(p_CV, dim=-1, descending=True, stable=True)
     rank = torch.arange(p_CV.shape[1], device=p_CV.device)
     stays = (rank < top_k) | (top_k == 0)
     share = torch.where(stays, ordered, 0.0)

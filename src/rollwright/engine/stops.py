@@ -48,13 +48,21 @@ class StopStrings:
     def _table(self, strings: tuple[str, ...]) -> NDArray[np.bool_]:
         """Return which tokens may complete one of ``strings``, [V]."""
         if self._pieces is None:
-            known = min(self._tokenizer.vocab_size, self._num_tokens)
-            self._pieces = [self._tokenizer.decode([i]) for i in range(known)]
-        lasts = {s[-1] for s in strings}
-        if any(c.isspace() for c in lasts):
-            lasts.add("")  # some tokenizers drop a leading space: keep every token without visible text
-        may = [_REPLACEMENT in piece or bool(lasts & _characters(piece)) for piece in self._pieces]
+            self._pieces = self._read_pieces()
+        lasts = {s[-1] for s in strings} | {_REPLACEMENT}
+        may = [not lasts.isdisjoint(piece) for piece in self._pieces]
         return np.array(may + [False] * (self._num_tokens - len(may)), dtype=np.bool_)
+
+    def _read_pieces(self) -> list[str]:
+        """Return each token's text behind another token: some tokenizers drop a first space."""
+        decode = self._tokenizer.decode
+        known = range(min(self._tokenizer.vocab_size, self._num_tokens))
+        first = next((i for i in known if (text := decode([i])).isascii() and text.strip()), None)
+        if first is None:
+            return [_REPLACEMENT] * len(known)
+        before = decode([first])
+        texts = [decode([first, i]) for i in known]
+        return [t.removeprefix(before) if t.startswith(before) else _REPLACEMENT for t in texts]
 
     def is_complete(self, tokens: Sequence[int], strings: tuple[str, ...]) -> bool:
         """Say whether the text of ``tokens`` ends in a token that completes one of ``strings``.
@@ -70,8 +78,3 @@ class StopStrings:
             if num >= len(tokens) or len(text) >= longest + len(self._tokenizer.decode([tokens[-1]])):
                 return False
             num *= 2
-
-
-def _characters(piece: str) -> set[str]:
-    """Return the characters of a piece; the empty string stands for a piece without visible text."""
-    return set(piece) if piece.strip() else {*piece, ""}
