@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import pytest
+
+from rollwright.errors import ConfigError
 from rollwright.events import EnvStep, Fork, Sampled, Score, Submit
 from rollwright.stage import Ask, AskEnv, AskScore, ForkAt, Hint, Prune, Verdict, Want
 from rollwright.testing.hand import Hand, plain_method
@@ -276,3 +279,35 @@ def test_prompt_nodes_are_not_sampled():
     hand.start()
     root = hand.runner.groups["t/0#0"].nodes["t/0#0/root"]
     assert (root.origin, root.stream, root.logprobs) == (Origin.PROMPT, "", None)
+
+
+class Spin:
+    """A plan that forgets that its only rollout failed."""
+
+    def plan(self, view, num, rng):
+        nodes = yield Want([Ask(view.root)])
+        while nodes[0].stop is not StopReason.EOS if nodes else True:
+            nodes = yield Want([])
+
+
+def test_a_plan_that_waits_for_nothing_is_refused():
+    """It would never end: the message names the stage and what it must do."""
+    hand = Hand(plain_method(1, generate=Spin()), num_tasks=1)
+    hand.start()
+    with pytest.raises(ConfigError, match="plan of Spin for t/0#0 waits, but nothing"):
+        hand.fail(hand.asks(Submit)[0])
+
+
+class Leaves:
+    """A plan that returns while its second ask is in flight."""
+
+    def plan(self, view, num, rng):
+        yield Want([Ask(view.root, num=2)], wait="any")
+
+
+def test_a_plan_that_leaves_its_asks_is_refused():
+    """Their answers would have nobody to go to."""
+    hand = Hand(plain_method(2, generate=Leaves()), num_tasks=1)
+    hand.start()
+    with pytest.raises(ConfigError, match="1 of its asks were in flight"):
+        hand.sample(hand.asks(Submit)[0], (3, 0))

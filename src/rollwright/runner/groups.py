@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import msgspec
@@ -113,6 +114,11 @@ class Grower:
             commands += self._ask(group, index, ask)
         if not plan.in_flight and not plan.inbox:
             # Nothing to wait for (for example only scores and prunes were asked): go on at once.
+            if not want.asks and plan.received and not plan.received[-1]:
+                raise ConfigError(
+                    f"the plan of {type(self.method.generate).__name__} for {group.id} waits, but nothing of"
+                    " it is in flight; it must return when it receives nothing and asks for nothing"
+                )
             try:
                 again = self.plans[group.id, index].send([])
             except StopIteration:
@@ -215,7 +221,8 @@ class Grower:
             start=live.start,
             max_tokens=live.max_tokens,
             sampling=live.sampling,
-            policy=live.policy,
+            # Interned, because msgspec leaves out a default only if it is the very same object.
+            policy=sys.intern(live.policy),
             first=first,
             num_top=num_top,
             chunk=self.settings.chunk,

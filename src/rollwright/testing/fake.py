@@ -79,9 +79,13 @@ class FakeEngine:
         asks = list(self.live)
         if self.order is not None and asks:
             asks = [asks[i] for i in self.order.permutation(len(asks))[: 1 + len(asks) // 3]]
-        return [event for ask in asks if (event := self._advance(self.live[ask])) is not None]
+        return [self.advance(ask) for ask in asks]
 
-    def _advance(self, live: _Live) -> Sampled | None:
+    def advance(self, ask: NodeId) -> Sampled:
+        """Decode one ask until its next chunk is due."""
+        return self._advance(self.live[ask])
+
+    def _advance(self, live: _Live) -> Sampled:
         command = live.command
         while True:
             t = command.start + live.num_made
