@@ -11,7 +11,7 @@ from typing import Any
 from rollwright.config import RunConfig
 from rollwright.drive.inline import InlineDriver
 from rollwright.events import AnyCommand, EmitBatch, Published, Report
-from rollwright.learn.checkpoint import load_checkpoint, newest, save_checkpoint
+from rollwright.learn.checkpoint import checkpoints, load_checkpoint, newest, save_checkpoint
 from rollwright.runner import Runner
 from rollwright.store.journal import check_replay
 from rollwright.store.layout import CHECKPOINTS
@@ -34,9 +34,10 @@ class Training:
     Use `start` or `resume` to make one, then `run`.
     """
 
-    def __init__(self, config: RunConfig, folder: RunFolder, on_row: Callable[[Row], None]) -> None:
-        self.config, self.folder, self.on_row = config, folder, on_row
-        self.parts: Parts = build(config)
+    def __init__(
+        self, config: RunConfig, folder: RunFolder, parts: Parts, on_row: Callable[[Row], None]
+    ) -> None:
+        self.config, self.folder, self.parts, self.on_row = config, folder, parts, on_row
         self.journal = folder.journal()
         self.metrics = folder.metrics()
         self.shards = folder.shards(decode=self.parts.tokenizer.decode)
@@ -51,10 +52,11 @@ class Training:
 
     @classmethod
     def start(cls, config: RunConfig, out: Path, on_row: Callable[[Row], None]) -> Training:
-        """Begin a new run in ``out``."""
+        """Begin a new run in ``out``. What cannot be built leaves no run folder behind."""
+        parts = build(config)
         folder = RunFolder.create(out, config)
         try:
-            return cls(config, folder, on_row)
+            return cls(config, folder, parts, on_row)
         except BaseException:
             folder.close()
             raise
@@ -68,7 +70,8 @@ class Training:
         """
         folder = RunFolder.open(path)
         try:
-            training = cls(folder.config(), folder, on_row)
+            config = folder.config()
+            training = cls(config, folder, build(config), on_row)
             training._fold()
             training.extend_to = num_steps
             return training
@@ -95,7 +98,10 @@ class Training:
             self._save()
         self._evaluate(0 if not self.is_resumed else self.runner.version)
         try:
-            return self.driver.run(self.is_resumed, self.extend_to)
+            reason = self.driver.run(self.is_resumed, self.extend_to)
+            if reason is not None:
+                self._finish()
+            return reason
         finally:
             self.close()
 
@@ -126,11 +132,17 @@ class Training:
         self._record(report)
         version = int(report.metrics["version"] or 0)
         every = self.config.checkpoint_every
-        is_last = report.step + 1 >= self.runner.num_steps
-        if every and (version % every == 0 or is_last):
+        if every and version % every == 0:
             self._save()
-        if self.config.eval_every and (version % self.config.eval_every == 0 or is_last):
+        if self.config.eval_every and version % self.config.eval_every == 0:
             self._evaluate(version)
+
+    def _finish(self) -> None:
+        """Keep and measure the policy that came out, whatever ended the run: steps, a budget, a failure."""
+        saved = checkpoints(self.checkpoints)
+        if not saved or saved[-1].name != f"v{self.runner.version:08d}":
+            self._save()
+        self._evaluate(self.runner.version)
 
     def _record(self, report: Report) -> None:
         """Write a step's metrics row and groups, unless they are there already."""
