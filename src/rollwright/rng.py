@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
+# 2⁻³² times the largest float32 below 1: the largest word must not become u = 1, whose E is infinite.
+STEP = np.float32(2.0**-32 * (1 - 2.0**-24))
 
 
 def stream_key(run_seed: int, task_id: str, trajectory: str) -> int:
@@ -57,14 +59,13 @@ def noise_bits(words: tuple[int, int], num_words: int) -> NDArray[np.uint32]:
 
 
 def exponential(bits: NDArray[np.uint32]) -> NDArray[np.float32]:
-    """Map 32-bit words to standard exponentials: E = -log1p(-(bits + 0.5)·2⁻³²), in float32.
+    """Map 32-bit words to standard exponentials: E = -log1p(-(bits + 0.5)·STEP), in float32.
 
-    Small E keep the resolution of 2⁻³², which is where the winner of the race is decided;
-    gumbel = -log(E).
+    Small E keep the resolution of 2⁻³², which is where the winner of the race is decided; all are finite,
+    so that a token outside the kept set (E / 0 = inf) never wins. gumbel = -log(E).
     """
-    u = (bits.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-32)
-    with np.errstate(divide="ignore"):
-        return np.asarray(-np.log1p(-u), dtype=np.float32)
+    u = (bits.astype(np.float32) + np.float32(0.5)) * STEP
+    return np.asarray(-np.log1p(-u), dtype=np.float32)
 
 
 def generator(run_seed: int, *labels: object) -> np.random.Generator:

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rollwright.rng import STEP
+
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _WORD_GOLDEN, _WORD_1, _WORD_2 = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
@@ -51,9 +53,8 @@ def negative_exponential(bits_BV: NDArray[np.uint32]) -> NDArray[np.float32]:
     """Return log1p(-u) = -E of each word, [B, V], as in `rollwright.rng.exponential`."""
     x = bits_BV.astype(np.float32)
     x += np.float32(0.5)
-    x *= np.float32(-(2.0**-32))
-    with np.errstate(divide="ignore"):
-        return np.log1p(x, out=x)
+    x *= -STEP
+    return np.log1p(x, out=x)
 
 
 def step_words_torch(streams_B: Tensor, t_B: Tensor) -> Tensor:
@@ -82,7 +83,7 @@ def negative_exponential_torch(bits_BV: Tensor) -> Tensor:
     """Return log1p(-u) = -E of each word; u has the bits of numpy's, by one rounding of exact halves."""
     high, low = _shift(bits_BV, 16, 32), bits_BV & 0xFFFF
     u = high.to(torch.float32).mul_(65536.0).add_(low.to(torch.float32)).add_(0.5)
-    return torch.log1p(u.mul_(-(2.0**-32)))
+    return torch.log1p(u.mul_(-float(STEP)))
 
 
 def race(words: NDArray[np.uint32], p_BV: Tensor) -> NDArray[np.int64]:
