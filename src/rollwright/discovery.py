@@ -62,7 +62,13 @@ def _with_entry_points(found: dict[str, Any], group: str) -> dict[str, Any]:
                 f"{group}: the name {entry.name!r} is given twice, the second time by {entry.value};"
                 " rename or uninstall one of them"
             )
-        found[entry.name] = entry.load()
+        try:
+            found[entry.name] = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(
+                f"{group}: the entry point {entry.name} = {entry.value} does not load ({error});"
+                " fix or uninstall its package"
+            ) from error
     return found
 
 

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rollwright.errors import ConfigError
+from rollwright.errors import ConfigError, UnknownName
 from rollwright.stage import Allocate, Control, Credit, Filter, Generate, Objective, Reduce, Replay, Select
 
 # What every run records, whatever the engine.
 RECORDED = frozenset({"tokens", "logprob", "length", "origin", "version", "reward", "turns"})
 # What an engine may be able to give; a driver refuses a method that needs what its engine cannot.
 ENGINE_CAN_GIVE = frozenset({"entropy", "kept_mass", "top", "fork"})
+# The exceptions from the laws that a method or a stage may declare.
+EXCEPTIONS = frozenset({"biased", "off_policy", "equal_rewards_move", "arrival"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +28,12 @@ class Method:
         name: the registered name.
         declares: exceptions from the laws that it names: ``biased`` (its expected gradient is not
             the exact policy gradient), ``off_policy`` (the first gradient is not REINFORCE's),
-            ``equal_rewards_move`` (a group of equal rewards may have advantages).
+            ``equal_rewards_move`` (a group of equal rewards may have advantages), ``arrival`` (which
+            rollouts are trained depends on which finish first; what each samples never does).
 
     Raises:
         ConfigError: a stage needs something that nothing before it gives.
+        UnknownName: it declares an exception that does not exist.
     """
 
     name: str
@@ -45,6 +49,8 @@ class Method:
     declares: frozenset[str] = field(default_factory=frozenset)
 
     def __post_init__(self) -> None:
+        for exception in self.all_declared - EXCEPTIONS:
+            raise UnknownName("exception from the laws", exception, EXCEPTIONS)
         given = set(RECORDED | ENGINE_CAN_GIVE)
         for kind, stage in self.stages():
             missing = set(getattr(stage, "needs", ())) - given
@@ -66,6 +72,11 @@ class Method:
         yield from (("credit", stage) for stage in self.credit)
         yield "objective", self.objective
         yield "reduce", self.reduce
+
+    @property
+    def all_declared(self) -> frozenset[str]:
+        """The exceptions from the laws that the method and its stages declare."""
+        return self.declares.union(*(getattr(stage, "declares", ()) for _, stage in self.stages()))
 
     @property
     def engine_needs(self) -> frozenset[str]:
@@ -118,6 +129,9 @@ def _decode(value: Any) -> Any:
     fields = {k: _decode(v) for k, v in value.items() if k != "class"}
     module, _, name = value["class"].partition(":")
     try:
-        return getattr(importlib.import_module(module), name)(**fields)
-    except (ImportError, AttributeError, TypeError) as error:
+        stage = getattr(importlib.import_module(module), name)
+        if not (isinstance(stage, type) and dataclasses.is_dataclass(stage)):
+            raise TypeError("it is no dataclass, and JSON may build nothing else")
+        return stage(**fields)
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(f"method JSON names {value['class']!r}, which cannot be built: {error}") from error
