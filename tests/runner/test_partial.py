@@ -6,7 +6,7 @@ import pytest
 
 from rollwright.drive.inline import InlineDriver
 from rollwright.drive.world import World
-from rollwright.events import Abort, Published, Reset, Sampled, Score, Submit, WorkerLost
+from rollwright.events import Abort, EnvStep, Published, Reset, Sampled, Score, Submit, WorkerLost
 from rollwright.runner import Runner
 from rollwright.stage import Ask, AskScore, Carry, Close, ForkAt, Stop, Want
 from rollwright.testing.fake import FakeEngine, ToyTask, ToyTokenizer
@@ -152,6 +152,25 @@ def tokens_of(batch):
             response = group.response(t)
             rows.append((group.id, t.index, response.tokens, response.logp_old.tobytes(), t.advantages))
     return rows
+
+
+def test_a_submit_says_where_its_turn_began():
+    """A stop string may begin before an interruption, a segment or a fork, but never before its turn."""
+    hand = Hand(plain_method(1), num_tasks=1, is_dialogue=True, max_turns=3)
+    hand.start()
+    [ask] = hand.asks(Submit)
+    assert hand.owed[ask].turn_start is None
+    hand.sample(ask, (3, 4), stop=None)
+    for start in (4, 5):
+        hand.resume()
+        assert (hand.owed[ask].start, hand.owed[ask].turn_start) == (start, 2)
+        hand.sample(ask, (5,), stop=StopReason.STOP if start == 5 else None)
+    hand.observe(hand.asks(EnvStep)[0], (9, 9))
+    [ask] = hand.asks(Submit)
+    assert (hand.owed[ask].start, hand.owed[ask].turn_start) == (8, None)
+    hand.sample(ask, (3,), stop=None)
+    hand.resume()
+    assert (hand.owed[ask].start, hand.owed[ask].turn_start) == (9, 8)
 
 
 def test_a_lost_worker_costs_nothing_that_was_acknowledged():

@@ -152,4 +152,4 @@ class Answers(Base):
         first = getattr(live.command, "first", None) if live.forced and not live.tokens else None
         if live.tokens:
             self.grower.close_part(self.groups[live.group], live, StopReason.INTERRUPTED)
-        return [self.grower.submit_of(live, first)]
+        return [self.grower.submit_of(self.groups[live.group], live, first)]

@@ -56,6 +56,7 @@ class Base:
         self.timers: dict[str, SetTimer] = {}
         self.closed: list[Closed] = []  # for the record; see take_closed
         self._views: dict[str, GroupView] = {}
+        self._view: StepView | None = None  # the last one, until a group changes
         self.grower = Grower(method, settings, self.asks)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,6 +79,8 @@ class Base:
 
     def look(self) -> None:
         """Judge the touched groups that are complete, and note which are not and hold the step open."""
+        if self.touched:
+            self._view = None
         for group_id in self.touched:
             self._views.pop(group_id, None)
             group = self.groups.get(group_id)
@@ -96,10 +99,14 @@ class Base:
     def view(self) -> StepView:
         """Return what Allocate and Control see of the step."""
         self.look()
+        whole = (self.step_number, self.version, self.round, len(self.held))
+        last = self._view
+        if last is not None and whole == (last.step, last.version, last.round, last.num_held):
+            return last  # most events are chunks, which change nothing that is seen here
         for group_id, group in self.groups.items():
             if group_id not in self._views:
                 self._views[group_id] = _group_view(group)
-        return StepView(
+        self._view = StepView(
             step=self.step_number,
             version=self.version,
             round=self.round,
@@ -107,10 +114,12 @@ class Base:
             groups=tuple(self._views[group_id] for group_id in self.groups),
             num_held=len(self.held),
         )
+        return self._view
 
     def drop_group(self, group_id: str) -> GroupState:
         """Forget a group of the step and return its state."""
         self._views.pop(group_id, None)
+        self._view = None
         self.incomplete.discard(group_id)
         self.leaving.append(group_id)
         return self.groups.pop(group_id)
