@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,12 @@ from rollwright.events import Published, Report
 from rollwright.runner import Runner, Settings
 from rollwright.store.run import RunFolder
 from rollwright.testing.fake import FakeEngine, ToyTask, ToyTokenizer
+
+COMMAND = [sys.executable, "-m", "rollwright.cli.main"]  # for a process of its own
+SMALL = (
+    *("countdown", "--num-tasks", "2", "--max-tokens", "8", "--method-options.each", "4", "--seed", "3"),
+    *("--threads", "1", "--device", "cpu", "--checkpoint-every", "2", "--lr", "1e-2"),
+)
 
 
 class Result(NamedTuple):
@@ -102,3 +109,33 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 def recorder() -> Callable[..., Recorded]:
     """Record another toy run; see `record`."""
     return record
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory) -> Path:
+    """A random decoder of two narrow layers, as a Hugging Face folder."""
+    from rollwright.engine.checkpoint import save_model
+    from rollwright.engine.model import new_model
+    from rollwright.tasks._recipe import Recipe
+    from rollwright.tasks.tokenizer import character_tokenizer, save_tokenizer
+    from rollwright.tasks.warmstart import decoder_config
+
+    path = tmp_path_factory.mktemp("model") / "tiny"
+    path.mkdir()
+    tokenizer = character_tokenizer()
+    recipe = Recipe(width=32, num_layers=2, num_heads=2, inner=64)
+    save_tokenizer(tokenizer, path)
+    save_model(new_model(decoder_config(recipe, tokenizer.get_vocab_size()), 0), path)
+    return path
+
+
+@pytest.fixture
+def train(rollwright: Run, tiny_model: Path) -> Run:
+    """Train the tiny model on a small, repeatable run, in this process."""
+    return lambda *words: rollwright("train", *SMALL, "--model", tiny_model, *words)
+
+
+@pytest.fixture
+def process(tiny_model: Path) -> list[str]:
+    """The same command for a process of its own."""
+    return [*COMMAND, "train", *SMALL, "--model", str(tiny_model)]

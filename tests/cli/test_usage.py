@@ -45,7 +45,6 @@ GIVEN = {
     "max_grad_norm": 2.0,
     "num_updates": 2,
     "micro_batch_tokens": 64,
-    "kl": 0.01,
     "eval_every": 5,
     "eval_tasks": 6,
     "eval_samples": 3,
@@ -61,9 +60,7 @@ GIVEN = {
     "sampling.top_p": 0.9,
     "sampling.top_k": 5,
     "sampling.min_p": 0.1,
-    "deadlines.ask_s": 1.0,
-    "deadlines.score_s": 2.0,
-    "deadlines.learn_s": 3.0,
+    "deadlines.rollouts_s": 1.0,
     **{f"budget.{unit.value}": 10.0 + k for k, unit in enumerate(Unit)},
 }
 

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rollwright.cli.text import number, with_interval
 from rollwright.config import RunConfig, from_values
-from rollwright.errors import ConfigError, ModelError
-from rollwright.store.layout import CONFIG
+from rollwright.errors import ConfigError, ModelError, StoreError
+from rollwright.store.layout import CHECKPOINTS, CONFIG
 from rollwright.store.run import RunFolder
 from rollwright.store.strict import dumps
 
@@ -85,10 +85,12 @@ def evaluate(
 def _what(what: Path, task: str | None) -> tuple[RunConfig, Path]:
     """Return the config to build from, and the model."""
     if (what / CONFIG).is_file():
-        from rollwright.lab.summary import latest_checkpoint
+        from rollwright.learn.checkpoint import newest
 
         config = RunFolder.view(what).config()
-        _, model = latest_checkpoint(what)
+        model = newest(what / CHECKPOINTS)
+        if model is None:
+            raise StoreError(f"{what} has no checkpoint yet; it writes its first one when it starts")
         # Only the task, its limits and its grader matter here: budgets and the like would end it early.
         kept = ("task", "reward", "max_tokens", "context", "max_turns")
         values = {name: getattr(config, name) for name in kept}

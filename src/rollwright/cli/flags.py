@@ -16,9 +16,7 @@ _GROUPS = {
     "What is trained": ("method", "model", "reward", "seed"),
     "How long": ("num_steps", "num_tasks", "budget"),
     "Rollouts": ("sampling", "max_tokens", "context", "max_turns", "chunk", "max_age", "method_options"),
-    "Learning": (
-        *("lr", "betas", "weight_decay", "max_grad_norm", "num_updates", "micro_batch_tokens", "kl"),
-    ),
+    "Learning": (*("lr", "betas", "weight_decay", "max_grad_norm", "num_updates", "micro_batch_tokens"),),
     "Evaluation and checkpoints": (
         *("eval_every", "eval_tasks", "eval_samples", "checkpoint_every", "keep_checkpoints"),
     ),

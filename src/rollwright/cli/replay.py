@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from rollwright.cli.text import number
+from rollwright.runner.state import Phase
 from rollwright.store.run import RunFolder
 
 
@@ -28,10 +29,13 @@ def replay(run: Path, /) -> int:
     with console.status("folding the journal") as status:
         found = fold(RunFolder.view(run), lambda num: status.update(f"folding the journal: {num:,} records"))
     runner = found.runner
+    where = f"is in step {runner.step_number + 1} ({runner.phase.value})"
+    if runner.phase is Phase.DONE:
+        where = f"is done after {runner.step_number} steps"
     console.print(
         f"{number(found.num_records)} events gave the same {number(found.num_commands)} decisions, byte for "
-        f"byte. The runner stands in step {max(0, runner.step_number) + 1} ({runner.phase.value}), version "
-        f"{runner.version}, with {number(runner.ledger.spent['sampled_tokens'])} tokens sampled.",
+        f"byte. The run {where}, at version {runner.version}, with "
+        f"{number(runner.ledger.spent['sampled_tokens'])} tokens sampled.",
         soft_wrap=True,
         highlight=False,
     )

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.panel import Panel
+from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
 from rollwright.cli.progress import held_out
-from rollwright.cli.text import bars, chart, duration, number, percent, with_interval
+from rollwright.cli.text import bars, chart, number, percent, with_interval
 from rollwright.lab.rollouts import Rollout
 from rollwright.lab.summary import Books, Point, Row, Summary
 
@@ -147,7 +147,8 @@ def print_rollouts(console: Console, title: str, rollouts: Iterable[Rollout]) ->
         return
     heading(console, title)
     for rollout in rollouts:
-        console.print(Panel(_texts(rollout), title=Text(_caption(rollout)), title_align="left"))
+        console.print(Text(_caption(rollout)), soft_wrap=True)
+        console.print(Padding(_texts(rollout), (0, 0, 1, 2)))
 
 
 def _caption(rollout: Rollout) -> str:
@@ -160,14 +161,21 @@ def _caption(rollout: Rollout) -> str:
     )
 
 
-def _texts(rollout: Rollout, most: int = 1200) -> Text:
+def _texts(rollout: Rollout, num_lines: int = 16) -> Text:
+    """Return prompt and response; what the policy sampled stands out from what it read."""
     if rollout.response is None:
         return Text("(no text: the run has no checkpoint with a tokeniser yet)", style="dim")
-    response = rollout.response
-    if len(response) > most:
-        cut = len(response) - most
-        response = f"{response[: most // 2]}\n... {cut:,} characters left out ...\n{response[-most // 2 :]}"
-    return Text.assemble((rollout.prompt or "", "dim"), response)
+    text = Text()
+    for origin, part in rollout.parts or (("prompt", rollout.prompt or ""), ("sampled", rollout.response)):
+        text.append(part, style="bold" if origin == "sampled" else "dim")
+    lines = text.split("\n")
+    if len(lines) > num_lines:
+        left_out = Text(f"... {len(lines) - num_lines + 1} lines left out ...", style="italic dim")
+        half = (num_lines - 1) // 2
+        lines = [*lines[: num_lines - 1 - half], left_out, *lines[-half:]]
+    for line in lines:
+        line.truncate(400, overflow="ellipsis")
+    return Text("\n").join(lines)
 
 
 def print_failures(console: Console, failures: Sequence[tuple[str, int]]) -> None:
@@ -182,20 +190,27 @@ def print_failures(console: Console, failures: Sequence[tuple[str, int]]) -> Non
 
 
 def print_metrics(console: Console, row: Row) -> None:
-    """Print the last step's metrics in columns."""
-    heading(console, f"Metrics of step {row['step'] + 1}")
-    hidden = ("spent_", "fate_", "reason_")
-    values = [
-        (name, value)
-        for name, value in row.items()
-        if name not in ("kind", "step", "non_finite") and not name.startswith(hidden) and value is not None
-    ]
+    """Print the last step's metrics, those of the rollouts and those of the learner."""
+    hidden = ("spent_", "fate_", "reason_", "learn_")
+    rest = {name: value for name, value in row.items() if name not in ("kind", "step", "non_finite")}
+    learner = {name.removeprefix("learn_"): v for name, v in rest.items() if name.startswith("learn_")}
+    rollouts = {name: value for name, value in rest.items() if not name.startswith(hidden)}
+    for title, values in (("Rollouts", rollouts), ("Learner", learner)):
+        if values:
+            heading(console, f"{title} of step {row['step'] + 1}")
+            console.print(
+                _grid(console, {name: value for name, value in values.items() if value is not None})
+            )
+
+
+def _grid(console: Console, values: Row) -> Table:
+    width = max(map(len, values), default=0) + 14
+    num_lines = -(-len(values) // max(1, (console.width + 3) // width))
     table = Table.grid(padding=(0, 3))
-    num_lines = -(-len(values) // 3)
+    items = list(values.items())
     for line in range(num_lines):
-        cells = [cell for name, value in values[line::num_lines] for cell in (name, number(value))]
-        table.add_row(*cells)
-    console.print(table)
+        table.add_row(*(cell for name, value in items[line::num_lines] for cell in (name, number(value))))
+    return table
 
 
 def print_summary(console: Console, summary: Summary) -> None:
@@ -206,12 +221,9 @@ def print_summary(console: Console, summary: Summary) -> None:
     print_books(console, summary.books)
     print_failures(console, summary.failures)
     print_lengths(console, summary)
-    print_rollouts(console, "Longest rollouts", summary.longest)
-    slowest = [r for r in summary.slowest if r.stream not in {r.stream for r in summary.longest}]
-    print_rollouts(console, f"Slowest rollouts (up to {duration(_most(summary))})", slowest)
+    print_rollouts(console, "Longest rollouts (bold: sampled; dim: read)", summary.longest)
+    shown = {rollout.stream for rollout in summary.longest}
+    slowest = [rollout for rollout in summary.slowest if rollout.stream not in shown]
+    print_rollouts(console, "Slowest rollouts that are not among the longest", slowest)
     if summary.steps:
         print_metrics(console, summary.steps[-1])
-
-
-def _most(summary: Summary) -> float | None:
-    return max((r.seconds for r in summary.slowest if r.seconds is not None), default=None)

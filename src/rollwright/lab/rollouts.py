@@ -12,6 +12,7 @@ import msgspec
 
 from rollwright.events import Extended, Failed, Observed, Scored
 from rollwright.store.journal import check_replay, read
+from rollwright.store.layout import CHECKPOINTS
 from rollwright.store.parquet import open_run
 from rollwright.store.run import RunFolder
 
@@ -32,6 +33,7 @@ class Rollout:
         reward: the grader's; None is not scored.
         status, fate, reason, stop: the grader's word, where its tokens ended, why, and why it stopped.
         prompt, response: texts; None where no tokeniser was at hand.
+        parts: (origin, text) of each stretch of the path, prompt first; empty where it is not known.
     """
 
     group: str
@@ -47,6 +49,7 @@ class Rollout:
     stop: str | None
     prompt: str | None
     response: str | None
+    parts: tuple[tuple[str, str], ...] = ()
 
     @property
     def stream(self) -> str:
@@ -112,7 +115,7 @@ def _finish_of(decisions: bytes) -> str | None:
 
 
 _COLUMNS = (
-    '"group", index, step, num_sampled, num_turns, reward, status, fate, reason, stop, prompt_text, '
+    'leaf, "group", index, step, num_sampled, num_turns, reward, status, fate, reason, stop, prompt_text, '
     "response_text"
 )
 _FRESH = "from trajectories where kind = 'train' and not replayed"
@@ -145,7 +148,7 @@ class Shards:
         rows = self._connection.execute(
             f"select {_COLUMNS} {_FRESH} order by num_sampled desc, leaf limit {int(num)}"
         ).fetchall()
-        return [_from_row(row, seconds) for row in rows]
+        return self._rollouts(rows, seconds)
 
     def named(self, streams: Sequence[str], seconds: dict[str, float]) -> list[Rollout]:
         """Return the rollouts of these samples (``"<group>/<index>"``)."""
@@ -153,15 +156,40 @@ class Shards:
             f"select {_COLUMNS} {_FRESH} and concat(\"group\", '/', index) in (select unnest(?))",
             [list(streams)],
         ).fetchall()
-        return [_from_row(row, seconds) for row in rows]
+        return self._rollouts(rows, seconds)
+
+    def _rollouts(self, rows: Sequence[tuple[Any, ...]], seconds: dict[str, float]) -> list[Rollout]:
+        nodes = self._nodes(sorted({row[1] for row in rows}))
+        rollouts = []
+        for leaf, group, index, step, tokens, turns, *rest in rows:
+            took = seconds.get(f"{group}/{index}")
+            parts = _parts_to(nodes, leaf)
+            rollouts.append(Rollout(group, index, step, tokens, turns, took, *rest, parts))
+        return rollouts
+
+    def _nodes(self, groups: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+        rows = self._connection.execute(
+            'select node, parent, "at", num_steps, origin, text from nodes '
+            "where kind = 'train' and \"group\" in (select unnest(?))",
+            [list(groups)],
+        )
+        return {row[0]: row[1:] for row in rows.fetchall()}
 
 
-def _from_row(row: tuple[Any, ...], seconds: dict[str, float]) -> Rollout:
-    group, index, step, tokens, turns, reward, status, fate, reason, stop, prompt, response = row
-    took = seconds.get(f"{group}/{index}")
-    return Rollout(
-        group, index, step, tokens, turns, took, reward, status, fate, reason, stop, prompt, response
-    )
+def _parts_to(nodes: dict[str, tuple[Any, ...]], leaf: str) -> tuple[tuple[str, str], ...]:
+    """Return (origin, text) from the root to a leaf; nothing where the path uses a part of a node."""
+    parts: list[tuple[str, str]] = []
+    node: str | None = leaf
+    used: int | None = None
+    while node is not None:
+        if node not in nodes:
+            return ()
+        parent, at, num_steps, origin, text = nodes[node]
+        if text is None or (used is not None and used != num_steps):
+            return ()
+        parts.append((origin, text))
+        node, used = parent, at
+    return tuple(reversed(parts))
 
 
 # ---------------------------------------------------------------- from the journal
@@ -206,12 +234,13 @@ def fold_tail(folder: RunFolder, in_shards: set[int], seconds: dict[str, float])
 
 
 def _decoder(folder: RunFolder) -> Callable[[Sequence[int]], str] | None:
-    checkpoints = folder.checkpoints()
-    if not checkpoints:
-        return None
     from rollwright.engine.checkpoint import load_tokenizer
+    from rollwright.learn.checkpoint import newest
 
-    decode: Callable[[Sequence[int]], str] = load_tokenizer(checkpoints[-1][1]).decode
+    path = newest(folder.path / CHECKPOINTS)
+    if path is None:
+        return None
+    decode: Callable[[Sequence[int]], str] = load_tokenizer(path).decode
     return decode
 
 
@@ -241,4 +270,7 @@ def _from_group(
             stop=None if t.stop is None else t.stop.value,
             prompt=decode(response.prompt) if decode else None,
             response=decode(response.tokens) if decode else None,
+            parts=tuple((node.origin.value, decode(node.tokens[:num])) for node, num in group.path(t.leaf))
+            if decode
+            else (),
         )

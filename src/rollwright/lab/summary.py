@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollwright.config import RunConfig
-from rollwright.errors import JournalCorrupt, RollwrightError, StoreError
+from rollwright.errors import JournalCorrupt, RollwrightError
 from rollwright.lab.rollouts import JournalNotes, Rollout, Shards, Tail, fold_tail, read_notes
 from rollwright.lab.statistics import interval
 from rollwright.ledger import Fate, Unit
@@ -219,15 +219,3 @@ def writer_pid(path: Path) -> int | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return pid
-
-
-def latest_checkpoint(path: str | Path) -> tuple[int, Path]:
-    """Return (version, folder) of a run's newest checkpoint.
-
-    Raises:
-        StoreError: it has none yet.
-    """
-    found = RunFolder.view(path).checkpoints()
-    if not found:
-        raise StoreError(f"{path} has no checkpoint yet; wait for one, or train with --checkpoint-every 1")
-    return found[-1]
