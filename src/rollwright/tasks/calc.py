@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,13 +81,13 @@ class Calc:
     def context(self) -> int:
         return 4 * self.max_operations + 8 + self.max_turns * (self.max_tokens + 8)
 
-    def _num(self, split: str) -> int:
+    def num_instances(self, split: str) -> int:
         return {"train": self.num_train, "test": self.num_test}.get(split, 0)
 
     def ids(self, split: str) -> Sequence[TaskId]:
-        return Ids(self.name, split, self._num(split))
+        return Ids(self.name, split, self.num_instances(split))
 
-    def _draw(self, rng: np.random.Generator) -> str:
+    def draw_expression(self, rng: np.random.Generator) -> str:
         num = int(rng.integers(self.min_operations, self.max_operations + 1))
         while True:
             numbers = [str(n) for n in rng.integers(1, self.largest + 1, num + 1)]
@@ -97,8 +98,7 @@ class Calc:
 
     def expression(self, task_id: TaskId) -> str:
         """Return the expression of an id; every value on the way lies in 0..limit."""
-        split, _ = parse_id(self.name, task_id, self._num)
-        return draw(task_id, split, self._draw, str)
+        return _instance(self, task_id)
 
     def prompt(self, task_id: TaskId) -> str:
         return self.expression(task_id) + "\n"
@@ -153,6 +153,12 @@ class Calc:
             last = int(seen.text) if seen.text != "error\n" else last
             instead[value] = last
         return [*episode, f"#{last}"]
+
+
+@lru_cache(maxsize=4096)
+def _instance(task: Calc, task_id: TaskId) -> str:
+    split, _ = parse_id(task.name, task_id, task.num_instances)
+    return draw(task_id, split, task.draw_expression, str)
 
 
 def calc(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,13 +81,13 @@ class Lake:
     def context(self) -> int:
         return self.size * (self.size + 1) + 4 + self.max_turns * (self.max_tokens + 3)
 
-    def _num(self, split: str) -> int:
+    def num_instances(self, split: str) -> int:
         return {"train": self.num_train, "test": self.num_test}.get(split, 0)
 
     def ids(self, split: str) -> Sequence[TaskId]:
-        return Ids(self.name, split, self._num(split))
+        return Ids(self.name, split, self.num_instances(split))
 
-    def _draw_map(self, rng: np.random.Generator) -> tuple[str, ...]:
+    def draw_map(self, rng: np.random.Generator) -> tuple[str, ...]:
         while True:
             tiles = np.where(rng.random((self.size, self.size)) < self.holes, "H", "F")
             tiles[0, 0], tiles[-1, -1] = "S", "G"
@@ -96,8 +97,7 @@ class Lake:
 
     def rows(self, task_id: TaskId) -> tuple[str, ...]:
         """Return the map of an id: S start, F frozen, H hole, G goal; the goal can be reached."""
-        split, _ = parse_id(self.name, task_id, self._num)
-        return draw(task_id, split, self._draw_map, "/".join)
+        return _instance(self, task_id)
 
     def prompt(self, task_id: TaskId) -> str:
         return "\n".join(self.rows(task_id)) + "\na1\n"
@@ -151,6 +151,12 @@ class Lake:
             if seen.terminated:
                 break
         return episode
+
+
+@lru_cache(maxsize=4096)
+def _instance(task: Lake, task_id: TaskId) -> tuple[str, ...]:
+    split, _ = parse_id(task.name, task_id, task.num_instances)
+    return draw(task_id, split, task.draw_map, "/".join)
 
 
 def lake(

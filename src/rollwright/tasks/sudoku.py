@@ -88,13 +88,13 @@ class Sudoku:
     def context(self) -> int:
         return self.max_tokens + 30
 
-    def _num(self, split: str) -> int:
+    def num_instances(self, split: str) -> int:
         return {"train": self.num_train, "test": self.num_test}.get(split, 0)
 
     def ids(self, split: str) -> Sequence[TaskId]:
-        return Ids(self.name, split, self._num(split))
+        return Ids(self.name, split, self.num_instances(split))
 
-    def _draw(self, rng: np.random.Generator) -> Board:
+    def draw_board(self, rng: np.random.Generator) -> Board:
         """Draw a full board, then blank random cells until ``num`` are blank and one solution is left."""
         num = int(rng.integers(self.min_blanks, self.max_blanks + 1))
         while True:
@@ -106,8 +106,7 @@ class Sudoku:
 
     def board(self, task_id: TaskId) -> Board:
         """Return the board of an id, 0 where it is blank; it has exactly one solution."""
-        split, _ = parse_id(self.name, task_id, self._num)
-        return draw(task_id, split, self._draw, lambda board: "".join(map(str, board)))
+        return _instance(self, task_id)
 
     def prompt(self, task_id: TaskId) -> str:
         text = "".join(map(str, self.board(task_id))).replace("0", ".")
@@ -165,6 +164,12 @@ class Sudoku:
 def all_full() -> tuple[Board, ...]:
     """Return the 288 full boards."""
     return tuple(solutions((0,) * _NUM_CELLS))
+
+
+@lru_cache(maxsize=4096)
+def _instance(task: Sudoku, task_id: TaskId) -> Board:
+    split, _ = parse_id(task.name, task_id, task.num_instances)
+    return draw(task_id, split, task.draw_board, lambda board: "".join(map(str, board)))
 
 
 def sudoku(
