@@ -151,6 +151,12 @@ class LocalEngine:
         """
         if version <= self.version:
             raise EngineError(f"publish({version}) after version {self.version}; a version only moves up")
+        self._recall()
+        self.version = version
+        self._weights = self._weights_state()
+
+    def _recall(self) -> None:
+        """Drop every key; live sequences report what they have and wait to be computed again."""
         table = self.table
         live = sorted((e for e in table.entries[: table.num_live] if e), key=lambda e: e.number)
         for entry in live:
@@ -163,8 +169,6 @@ class LocalEngine:
         for entry in [e for e in table.entries if e is not None]:
             table.drop(entry)
         self.waiting.extendleft(reversed(live))
-        self.version = version
-        self._weights = self._weights_state()
 
     # ------------------------------------------------------------------ reports
 
@@ -297,6 +301,7 @@ class LocalEngine:
         """Give up on the step; keys that may hold no numbers are wiped so that they reach no one."""
         row = int(np.flatnonzero(~np.isfinite(logps))[0])
         entry = self.table.entries[row]
+        self._recall()
         self.kv.data.zero_()
         raise EngineError(
             f"the logits of ask {entry.command.ask if entry else row!r} are not finite under version "

@@ -61,6 +61,7 @@ class KVSlots:
         """
         return (-(-length // self.granule) | 1) * self.granule
 
+    @torch.inference_mode()
     def resize(self, num_slots: int, length: int) -> None:
         """Change the number of slots and their length, keeping what fits."""
         assert length % self.granule == 0
@@ -74,6 +75,7 @@ class KVSlots:
         self.data = self._zeros(0, self.granule)
         return freed
 
+    @torch.inference_mode()
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Copy the first ``length`` keys of slots, all at once: a target may also be a source."""
         view = self.data[:, :, :, :, : self.round_up(length)]

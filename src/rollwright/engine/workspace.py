@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rollwright.engine.model import Block, Decoder
 
-_MAX_INNER = 1024  # with several threads MKL splits longer contractions, by the number of rows
+_MAX_INNER = 640  # with several threads MKL splits contractions from 768 on, by the number of rows
 
 
 class LayerWeights:
