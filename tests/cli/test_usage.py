@@ -201,7 +201,7 @@ def test_help_of_every_command_needs_no_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.splitlines()[-1] == f"RESULT {[0] * 9} []", done.stderr
-    for word in ("--method-options", "Exit codes", "Examples", "130 stopped"):
+    for word in ("--method-options", "Exit codes", "For example", "130 stopped"):
         assert word in done.stdout
 
 

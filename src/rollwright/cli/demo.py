@@ -25,7 +25,7 @@ def demo(*, seed: int = 0, out: Path | None = None, seconds: float | None = None
     Prints success on held-out tasks before and after, sampled and greedy, with 95% intervals; where
     every token went; and saves a picture in the run folder. Ctrl-C stops it cleanly.
 
-    Examples:
+    For example:
 
     `rollwright demo`
 

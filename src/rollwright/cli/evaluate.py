@@ -16,7 +16,6 @@ from rollwright.cli.text import number, with_interval
 from rollwright.config import RunConfig, from_values
 from rollwright.errors import ConfigError, ModelError, StoreError
 from rollwright.store.layout import CHECKPOINTS, CONFIG
-from rollwright.store.run import RunFolder
 from rollwright.store.strict import dumps
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def evaluate(
     Both are given, with 95% intervals over tasks: training that only sharpens a noisy model shows in
     the sampled success alone. Rollouts that could not be scored are counted, never read as wrong.
 
-    Examples:
+    For example:
 
     `rollwright eval runs/first`
 
@@ -86,6 +85,7 @@ def _what(what: Path, task: str | None) -> tuple[RunConfig, Path]:
     """Return the config to build from, and the model."""
     if (what / CONFIG).is_file():
         from rollwright.learn.checkpoint import newest
+        from rollwright.store.run import RunFolder
 
         config = RunFolder.view(what).config()
         model = newest(what / CHECKPOINTS)

@@ -11,10 +11,27 @@ from importlib.metadata import version
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
+# Their modules import nothing heavy: torch and the like come when a command runs.
+from rollwright.cli.demo import demo
+from rollwright.cli.evaluate import evaluate
+from rollwright.cli.methods import methods
+from rollwright.cli.replay import replay
+from rollwright.cli.show import show
+from rollwright.cli.tasks import tasks
+from rollwright.cli.train import train
+from rollwright.cli.warmstart import warmstart
 from rollwright.errors import ConfigError, RollwrightError, UnknownName
 
-_COMMANDS = ("demo", "train", "show", "eval", "methods", "tasks", "warmstart", "replay")
-_FUNCTIONS = {"eval": "evaluate"}  # where the function cannot have the command's name
+_COMMANDS = {
+    "demo": demo,
+    "train": train,
+    "show": show,
+    "eval": evaluate,
+    "methods": methods,
+    "tasks": tasks,
+    "warmstart": warmstart,
+    "replay": replay,
+}
 
 app = App(
     name="rollwright",
@@ -28,9 +45,8 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-for _order, _name in enumerate(_COMMANDS):
-    _function = _FUNCTIONS.get(_name, _name)
-    app.command(f"rollwright.cli.{_function}:{_function}", name=_name, sort_key=_order)
+for _order, (_name, _function) in enumerate(_COMMANDS.items()):
+    app.command(_function, name=_name, sort_key=_order)
 
 
 def main(tokens: Sequence[str] | None = None) -> int:

@@ -23,7 +23,7 @@ def methods(
     A method is a published way to spend rollouts, composed of small stages. Give one to training with
     `rollwright train TASK --method NAME`, and its options with `--method-options.OPTION VALUE`.
 
-    Examples:
+    For example:
 
     `rollwright methods`
 

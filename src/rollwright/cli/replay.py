@@ -7,8 +7,6 @@ from pathlib import Path
 from rich.console import Console
 
 from rollwright.cli.text import number
-from rollwright.runner.state import Phase
-from rollwright.store.run import RunFolder
 
 
 def replay(run: Path, /) -> int:
@@ -24,6 +22,8 @@ def replay(run: Path, /) -> int:
         run: The run folder, of a run that goes on, ended or crashed.
     """
     from rollwright.lab.replay import replay as fold
+    from rollwright.runner.state import Phase
+    from rollwright.store.run import RunFolder
 
     console = Console()
     with console.status("folding the journal") as status:

@@ -27,7 +27,7 @@ def show(
     It reads the run folder only, so it works while the run goes on, after it ended, and after it
     crashed. What the Parquet shards do not hold yet comes from the journal.
 
-    Examples:
+    For example:
 
     `rollwright show runs/first`
 

@@ -26,7 +26,7 @@ def tasks(
     Beside the names there are `gym:DATASET` (any dataset of reasoning-gym), `jsonl:FILE.jsonl` (rows of
     your own) and `FILE.py:FUNCTION` (a task of your own); any of them goes where a task is expected.
 
-    Examples:
+    For example:
 
     `rollwright tasks`
 

@@ -27,7 +27,7 @@ def train(
     Ctrl-C stops cleanly and says how to go on; twice stops at once. Either way nothing that was
     acknowledged is lost.
 
-    Examples:
+    For example:
 
     `rollwright train lake --num-steps 30 --seed 1`
 
