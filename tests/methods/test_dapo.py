@@ -80,6 +80,10 @@ def test_every_batch_is_full_of_groups_that_teach() -> None:
     for batch in result.batches:
         for group in batch.groups:
             assert len({t.reward for t in group.trajectories}) == 2
+    plain = [group for batch in run(grpo(each=3), num_steps=4).batches for group in batch.groups]
+    share = sum(len({t.reward for t in group.trajectories}) == 2 for group in plain) / len(plain)
+    rollouts = result.ledger.spent["rollouts"] / 48
+    print(f"groups that teach: {share:.2f} in GRPO's batches; DAPO pays {rollouts:.2f} times the rollouts")
     reasons = result.ledger.reasons
     assert set(reasons) == {"filtered:zero_variance", "filtered:replay_dropped"}
     assert result.ledger.fates["held"] == 0

@@ -113,6 +113,30 @@ def test_a_lenient_threshold_keeps_what_rejoins(monkeypatch: pytest.MonkeyPatch)
     assert result.ledger.fates["pruned"] == 0
 
 
+def short_language(prefix: Sequence[int], num_words: int, version: int = 0) -> np.ndarray:
+    """A X Y and the end, or B X Y X and the end."""
+    said = list(prefix)[2:]
+    p = np.full(num_words, 1e-9)
+    if not said:
+        p[A], p[B] = 0.52, 0.48
+    else:
+        script = [X, Y, E] if said[0] == A else [X, Y, X, E]
+        p[script[len(said) - 1]] = 1.0
+    return np.log(p)
+
+
+def test_a_branch_is_kept_if_a_turn_ends_within_its_lookahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Oracle: closed form. A X Y end and B X Y X differ in 2 of 4 tokens, below 0.8, but one has ended:
+    whichever was sampled first, the other is kept, and a lookahead of 3 (1 of 3 differs) prunes it."""
+    monkeypatch.setattr(fake, "toy_logits", short_language)
+    for lookahead, is_pruned in ((4, False), (3, True)):
+        method = latr(each=2, tau_ed=0.8, lookahead=lookahead)
+        result = run(method, task=TASK, engine=FakeEngine(num_words=7), num_steps=3)
+        assert (result.ledger.fates["pruned"] > 0) is is_pruned
+        firsts = {group.nodes[group.path(t.leaf)[1][0].id].tokens[0] for group, t in result.trained()}
+        assert firsts == {A, B}
+
+
 def tree_of_answers(prefix: Sequence[int], num_words: int, version: int = 0) -> np.ndarray:
     """A paraphrase, then three choices (0.55, 0.45) with three tokens of their own each: eight answers."""
     said = list(prefix)[2:]
@@ -140,6 +164,7 @@ def test_equal_width_gives_more_distinct_answers(monkeypatch: pytest.MonkeyPatch
         result = run(method, task=TASK, engine=FakeEngine(num_words=7), num_steps=15, publish=False)
         groups = [g for batch in result.batches for g in batch.groups]
         found[method.name] = np.mean([len({answer(g, t.leaf) for t in g.trajectories}) for g in groups])
+    print("distinct answers among eight rollouts:", found)
     p = [np.prod([0.55 if c else 0.45 for c in choice]) for choice in np.ndindex(2, 2, 2)]
     expected = sum(1 - (1 - q) ** 8 for q in p)
     assert found["grpo"] == pytest.approx(expected, abs=0.35)

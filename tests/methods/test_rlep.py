@@ -74,6 +74,7 @@ def test_the_pool_is_bounded_and_keeps_the_newest() -> None:
     pool = stage.added({}, [bandit_group("a", [1, 2, 3], [1.0] * 3)])
     assert [e["nodes"][0]["tokens"] for e in pool["a"]] == [[2], [3]]
     pool = stage.added(pool, [bandit_group("b", [4], [1.0])])
+    assert list(stage.added(pool, [bandit_group("a", [6], [1.0])])) == ["b", "a"]
     pool = stage.added(pool, [bandit_group("c", [5, 5, 5], [1.0] * 3)])
     assert {task: [e["nodes"][0]["tokens"] for e in es] for task, es in pool.items()} == {
         "a": [[3]],
@@ -284,4 +285,8 @@ def test_a_bandit_reaches_its_target_in_fewer_updates() -> None:
         baseline, pool = updates_to_target(SuccessPool(replayed=0, per_task=8), {}, seed)
         fixed = dataclasses.replace(SuccessPool(replayed=2), grow=False)
         with_pool, _ = updates_to_target(fixed, pool, seed + 100)
+        recorded, _ = updates_to_target(dataclasses.replace(fixed, ratio="recorded"), pool, seed + 100)
+        print(
+            f"seed {seed}: updates {baseline} without, {with_pool} with replay, {recorded} with recorded ones"
+        )
         assert with_pool < baseline, (seed, with_pool, baseline)

@@ -55,6 +55,8 @@ def test_the_budget_is_spent_exactly(rounds: int, each: int, first: int) -> None
         assert n.sum() == each * 13
         assert n.min() >= (first if rounds else each)
         assert (allocate(VarianceRounds(each, first, rounds), np.zeros(13), seed) == each).all()
+        # Fewer rollouts than rounds: no round may end the step early.
+        assert allocate(VarianceRounds(5, 4, rounds), np.array([0.5, 0.5, 0.0]), seed).sum() == 15
 
 
 def test_a_run_spends_the_budget_exactly_in_unequal_groups() -> None:
@@ -77,6 +79,7 @@ def test_variance_captured_exceeds_uniform_and_grows_with_rounds() -> None:
             captured.append(float((n * p * (1 - p)).sum() / n.sum()))
         means.append(np.mean(captured))
         errors.append(np.std(captured) / np.sqrt(200))
+    print("captured variance for 0, 1, 2, 4, 8 rounds:", np.round(means, 4), "±", np.round(errors, 4))
     assert all(b > a for a, b in itertools.pairwise(means)), means
     assert means[1] > 1.5 * means[0]
     assert means[-1] - means[1] > 3 * max(errors)
@@ -128,6 +131,8 @@ def test_unscored_rewards_and_ties() -> None:
         group_view(3, 4, (1.0, 0.0)),
     ]
     assert stage.share(groups, 3) == {"g1": 2, "g3": 1}
+    one = [group_view(0, 4, (1.0, 0.0)), group_view(1, 4, (1.0, 1.0)), group_view(2, 4, (0.0, 0.0))]
+    assert VarianceRounds(top=1.0).share(one, 5) == {"g0": 5}, "a group without variance got some"
     flat = [group_view(0, 6, (1.0,)), group_view(1, 4, (0.0,)), group_view(2, 4, (None,))]
     assert stage.share(flat, 3) == {"g1": 2, "g0": 1}
     assert stage.share([group_view(0, 4, ())], 3) == {}

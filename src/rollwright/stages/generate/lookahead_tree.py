@@ -110,7 +110,6 @@ class _Branch:
     first: int | None = None  # the token it must begin with, until it did
     parent: _Branch | None = None  # the branch it left, until it is judged
     born: int = 0  # where in the run it left
-    born_turn: int = 0
 
 
 class _Tree:
@@ -213,9 +212,13 @@ class _Tree:
             branch.state = "done" if isinstance(ask, AskScore) else "lost"
 
     def _is_similar(self, branch: _Branch) -> bool:
-        """Judge a branch at the end of its lookahead; mark it pruned if it says the same."""
+        """Judge a branch at the end of its lookahead; mark it pruned if it says the same.
+
+        That is one round after it left, so its parent is at most one round further: in the same turn, or
+        before the first token of the next one.
+        """
         parent, branch.parent = branch.parent, None
-        if parent is None or branch.state != "turn" or parent.turn != branch.born_turn:
+        if parent is None or branch.state != "turn":
             return False
         end = branch.born + self.stage.lookahead
         ends_within = parent.state != "turn" and len(parent.run) <= end
@@ -249,7 +252,6 @@ class _Tree:
                     first=other,
                     parent=branch,
                     born=i,
-                    born_turn=branch.turn,
                 )
             )
         for branch in self.branches:
