@@ -192,3 +192,12 @@ def test_who_writes_it(tmp_path) -> None:
         assert writer_pid(tmp_path) == expected
     lock.write_text(json.dumps({"pid": os.getppid(), "host": "elsewhere"}))
     assert writer_pid(tmp_path) is None
+
+
+def test_a_process_that_outlives_its_run_does_not_write_it(tmp_path) -> None:
+    """Oracle: a lock of this process, seen as if by another. Kills: the pid left in a lock that is free."""
+    from rollwright.store.lock import WriterLock
+
+    with WriterLock(tmp_path):
+        assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()
+    assert (tmp_path / "lock").read_text() == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -42,8 +43,11 @@ class WriterLock:
             os.ftruncate(self._fd, 0)
 
     def release(self) -> None:
-        """Give the folder free. Safe to call twice."""
+        """Give the folder free, and name no holder any more. Safe to call twice."""
         if self._fd >= 0:
+            # A reader takes the pid in it for a writer for as long as that process lives.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = -1
 
