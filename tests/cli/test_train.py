@@ -51,6 +51,9 @@ def test_a_whole_run(rollwright, trained, tmp_path) -> None:
     for name in ("sampled", "greedy"):
         for key in ("success", "reward", "length", "num_rollouts", "num_tokens"):
             assert measured[name][key] == last[f"{name}_{key}"], (name, key)
+    text = rollwright("eval", trained, *words[:-1]).out
+    for part in ("v00000005 on countdown", "sampled", "greedy", "not scored"):
+        assert part in text
 
 
 def test_a_run_made_longer_is_the_long_run(train, rollwright, trained, tmp_path) -> None:

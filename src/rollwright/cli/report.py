@@ -29,7 +29,7 @@ _FATES = {
 
 def table_of(*columns: str) -> Table:
     """Return an empty table; columns whose name starts with ``>`` are numbers and stand right."""
-    found = [Column(name.lstrip(">"), justify="right" if name[0] == ">" else "left") for name in columns]
+    found = [Column(name.lstrip(">"), justify="right" if name.startswith(">") else "left") for name in columns]
     return Table(*found, box=box.SIMPLE_HEAD, pad_edge=False)
 
 
