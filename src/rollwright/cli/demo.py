@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def _print_result(console: Console, folder: Path) -> None:
         console.print(Text(f"  {what:<{width}}  {how}"), soft_wrap=True)
 
 
-def print_before_after(console: Console, rows: list[Row]) -> None:
+def print_before_after(console: Console, rows: Sequence[Row]) -> None:
     """Print success on held-out tasks before and after training."""
     from rollwright.cli.report import heading, table_of
 

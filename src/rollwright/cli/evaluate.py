@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from rollwright.cli.text import number, with_interval
 from rollwright.config import RunConfig, from_values
@@ -19,7 +18,9 @@ from rollwright.store.layout import CHECKPOINTS, CONFIG
 from rollwright.store.strict import dumps
 
 if TYPE_CHECKING:
+    from rollwright.drive.world import World
     from rollwright.training.evaluate import Evaluation
+    from rollwright.training.parts import Parts
 
 
 def evaluate(
@@ -117,7 +118,7 @@ def _measure(config: RunConfig, split: str, console: Console) -> dict[str, Evalu
     with _bar(console) as bar:
         for name, temperature, samples in (("sampled", 1.0, config.eval_samples), ("greedy", 0.0, 1)):
             row = bar.add_task(name, total=len(tasks) * samples)
-            world = _Counted(parts.world, lambda row=row: bar.advance(row))
+            world = _counted(parts, bar, row)
             sampling = Sampling(temperature, stop_strings=stops)
             results[name], _ = measure(parts.engine, world, parts.settings, tasks, samples, sampling)
     return results
@@ -129,36 +130,25 @@ def _bar(console: Console) -> Progress:
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not is_shown)
 
 
-class _Counted:
-    """A world that says when a rollout was graded."""
+def _counted(parts: Parts, bar: Progress, row: TaskID) -> World:
+    """Return a world that moves a bar on when a rollout was graded."""
+    from rollwright.drive.world import World
 
-    def __init__(self, world: Any, on_score: Any) -> None:
-        self._world, self._on_score = world, on_score
+    class Counted(World):
+        def score(self, *arguments: Any) -> Any:
+            bar.advance(row)
+            return super().score(*arguments)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._world, name)
-
-    def score(self, *arguments: Any) -> Any:
-        self._on_score()
-        return self._world.score(*arguments)
+    return Counted(parts.task, parts.world.tokenizer, tuple(parts.world.eos_ids))
 
 
 def _print(console: Console, title: str, results: dict[str, Evaluation]) -> None:
     from rollwright.cli.report import table_of
 
     console.print(title, highlight=False, markup=False, style="bold", soft_wrap=True)
-    table = table_of("", "success", ">reward", ">length", ">tasks", ">rollouts", ">not scored", ">tokens")
+    table = table_of("", "success", ">reward", ">length", ">tasks", ">rollouts", ">not scored")
     for name, result in results.items():
-        table.add_row(
-            name,
-            with_interval(result.success, result.low, result.high),
-            *map(number, _numbers(result)),
-        )
+        counts = (result.num_tasks, result.num_rollouts, result.num_not_scored)
+        numbers = map(number, (result.reward, result.length, *counts))
+        table.add_row(name, with_interval(result.success, result.low, result.high), *numbers)
     console.print(table)
-
-
-def _numbers(result: Evaluation) -> Sequence[float | None]:
-    return (
-        *(result.reward, result.length, result.num_tasks, result.num_rollouts, result.num_not_scored),
-        result.num_tokens,
-    )

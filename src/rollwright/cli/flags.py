@@ -49,13 +49,19 @@ def _parameter(text: str, default: Any, key: str) -> Parameter:
     return Parameter(help=text, show_default=False, negative="", group=group_of(key))
 
 
-def _section(kind: type, key: str) -> Any:
+def _table(name: str, fields: Mapping[str, Any]) -> Any:
+    """Return a TypedDict of these fields, of which any may be missing."""
+    make: Any = TypedDict
+    return make(name, fields, total=False)
+
+
+def _section(kind: Any, key: str) -> Any:
     texts, hints = arguments(kind), get_type_hints(kind)
     fields = {
         field.name: Annotated[hints[field.name], _parameter(texts.get(field.name, ""), field.default, key)]
         for field in dataclasses.fields(kind)
     }
-    return TypedDict(kind.__name__, fields, total=False)  # type: ignore[operator]
+    return _table(kind.__name__, fields)
 
 
 def _flags() -> Any:
@@ -71,11 +77,11 @@ def _flags() -> Any:
                 unit.value: Annotated[float, _parameter(f"end the run after so many {text}", None, name)]
                 for unit, text in _UNITS.items()
             }
-            hint = TypedDict("Budget", units, total=False)  # type: ignore[operator]
+            hint = _table("Budget", units)
         elif name == "method_options":
             hint = dict[str, str]
             parameter = Parameter(
-                help="an option of the method, such as `--method-options.group-size 8`; "
+                help="an option of the method, such as `--method-options.each 8`; "
                 "`rollwright methods NAME` lists them",
                 negative="",
                 group=group_of(name),
@@ -83,7 +89,7 @@ def _flags() -> Any:
         elif dataclasses.is_dataclass(hint):
             hint = _section(hint, name)
         fields[name] = Annotated[hint, parameter]
-    return TypedDict("Flags", fields, total=False)  # type: ignore[operator]
+    return _table("Flags", fields)
 
 
 Flags: Any = _flags()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
+from typing import Any
 
 from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError, UnusedCliTokensError
@@ -22,7 +23,7 @@ from rollwright.cli.train import train
 from rollwright.cli.warmstart import warmstart
 from rollwright.errors import ConfigError, RollwrightError, UnknownName
 
-_COMMANDS = {
+_COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
     "train": train,
     "show": show,

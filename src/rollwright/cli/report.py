@@ -29,7 +29,9 @@ _FATES = {
 
 def table_of(*columns: str) -> Table:
     """Return an empty table; columns whose name starts with ``>`` are numbers and stand right."""
-    found = [Column(name.lstrip(">"), justify="right" if name.startswith(">") else "left") for name in columns]
+    found = [
+        Column(name.lstrip(">"), justify="right" if name.startswith(">") else "left") for name in columns
+    ]
     return Table(*found, box=box.SIMPLE_HEAD, pad_edge=False)
 
 
@@ -168,7 +170,7 @@ def _texts(rollout: Rollout, num_lines: int = 16) -> Text:
     text = Text()
     for origin, part in rollout.parts or (("prompt", rollout.prompt or ""), ("sampled", rollout.response)):
         text.append(part, style="bold" if origin == "sampled" else "dim")
-    lines = text.split("\n")
+    lines = list(text.split("\n"))
     if len(lines) > num_lines:
         left_out = Text(f"... {len(lines) - num_lines + 1} lines left out ...", style="italic dim")
         half = (num_lines - 1) // 2

@@ -118,6 +118,10 @@ _COLUMNS = (
     'leaf, "group", index, step, num_sampled, num_turns, reward, status, fate, reason, stop, prompt_text, '
     "response_text"
 )
+_NAMES = (
+    *("group", "index", "step", "tokens", "turns", "reward", "status", "fate", "reason", "stop"),
+    *("prompt", "response"),
+)
 _FRESH = "from trajectories where kind = 'train' and not replayed"
 
 
@@ -161,10 +165,10 @@ class Shards:
     def _rollouts(self, rows: Sequence[tuple[Any, ...]], seconds: dict[str, float]) -> list[Rollout]:
         nodes = self._nodes(sorted({row[1] for row in rows}))
         rollouts = []
-        for leaf, group, index, step, tokens, turns, *rest in rows:
-            took = seconds.get(f"{group}/{index}")
-            parts = _parts_to(nodes, leaf)
-            rollouts.append(Rollout(group, index, step, tokens, turns, took, *rest, parts))
+        for leaf, *values in rows:
+            fields = dict(zip(_NAMES, values, strict=True))
+            took = seconds.get(f"{fields['group']}/{fields['index']}")
+            rollouts.append(Rollout(**fields, seconds=took, parts=_parts_to(nodes, leaf)))
         return rollouts
 
     def _nodes(self, groups: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -240,8 +244,8 @@ def _decoder(folder: RunFolder) -> Callable[[Sequence[int]], str] | None:
     path = newest(folder.path / CHECKPOINTS)
     if path is None:
         return None
-    decode: Callable[[Sequence[int]], str] = load_tokenizer(path).decode
-    return decode
+    tokenizer = load_tokenizer(path)
+    return lambda tokens: tokenizer.decode(tuple(tokens))
 
 
 def _from_group(
