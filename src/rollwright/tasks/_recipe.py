@@ -7,19 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Settings of a warm start.
+    """Settings of a warm start. A task may carry its own as ``recipe``.
 
     Args:
         noise: how imperfect the demonstrations are, passed to ``Task.demonstrate``, in [0, 1].
         steps: optimiser steps.
+        clean_share: share of the steps, from the first, that learn from perfect demonstrations (noise 0).
         batch: demonstrations a step.
         learning_rate: peak of the cosine schedule.
-        is_bytes: use the byte tokeniser, for text of any kind.
         width, num_layers, num_heads, inner: the decoder's shape.
+        is_bytes: use the byte tokeniser, for text of any kind.
     """
 
     noise: float = 0.3
     steps: int = 600
+    clean_share: float = 0.0
     batch: int = 64
     learning_rate: float = 2e-3
     width: int = 96
