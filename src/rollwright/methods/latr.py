@@ -27,7 +27,11 @@ def latr(
 
     Args:
         each: K, rollouts per prompt, ≥ 1.
-        tau_abs, tau_rel, tau_ed, lookahead, share: see `LookaheadTree`.
+        tau_abs: branch only if the second token has at least this probability, in [0, 1]; 1 never does.
+        tau_rel: and only if it is no further than this behind the first, in [0, 1].
+        tau_ed: prune a branch that differs in less than this share of its lookahead, in [0, 1].
+        lookahead: tokens before a new branch is judged, ≥ 1; choose it well below the usual length.
+        share: share of each group that the tree makes, in [0, 1]; the rest is sampled plainly.
         clip_high, reduce: as in `grpo`.
 
     Raises:
