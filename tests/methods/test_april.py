@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from support import Run, SlotEngine, run, sampled
+from methods_help import Run, SlotEngine, run, sampled
 
 from rollwright.methods.april import april
 from rollwright.methods.grpo import grpo

@@ -7,7 +7,7 @@ import math
 
 import msgspec
 import pytest
-from support import run, sampled
+from methods_help import run, sampled
 
 from rollwright.errors import ConfigError
 from rollwright.methods.dapo import dapo

@@ -6,7 +6,7 @@ import statistics
 
 import numpy as np
 import pytest
-from support import run
+from methods_help import run
 
 from rollwright.discovery import load_method
 from rollwright.errors import ConfigError, UnknownName

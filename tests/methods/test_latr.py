@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import run, sampled
+from methods_help import run, sampled
 
 import rollwright.testing.fake as fake
 from rollwright.errors import ConfigError

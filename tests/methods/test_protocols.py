@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from support import run
+from methods_help import run
 
 from rollwright.drive.inline import InlineDriver
 from rollwright.drive.world import World

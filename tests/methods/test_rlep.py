@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from support import run, sampled
+from methods_help import run, sampled
 
 from rollwright.errors import DataError
 from rollwright.methods.grpo import grpo
