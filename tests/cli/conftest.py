@@ -22,7 +22,7 @@ from rollwright.testing.fake import FakeEngine, ToyTask, ToyTokenizer
 
 COMMAND = [sys.executable, "-m", "rollwright.cli.main"]  # for a process of its own
 SMALL = (
-    *("countdown", "--num-tasks", "2", "--max-tokens", "8", "--method-options.each", "4", "--seed", "3"),
+    *("countdown", "--num-tasks", "2", "--max-tokens", "40", "--method-options.each", "4", "--seed", "3"),
     *("--threads", "1", "--device", "cpu", "--checkpoint-every", "2", "--lr", "1e-2"),
 )
 

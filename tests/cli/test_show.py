@@ -14,6 +14,7 @@ import pytest
 from rollwright.lab.plots import draw
 from rollwright.lab.rollouts import read_notes
 from rollwright.lab.summary import summarise, writer_pid
+from rollwright.store.journal import read
 from rollwright.tree import Origin
 
 
@@ -60,6 +61,11 @@ def test_longest_and_slowest(toy_run) -> None:
         :5
     ]
     seconds = read_notes(toy_run.path / "journal.jsonl").seconds
+    at = {event.ask: event.at for event, _ in read(toy_run.path / "journal.jsonl") if hasattr(event, "ask")}
+    for _, group, trajectory, _ in _rollouts(toy_run):
+        # In one turn, ask 0 of a sample is its tokens and ask 1 its grade.
+        name = f"{group}/{trajectory.index}"
+        assert seconds[name] == at[f"{name}:1"] - at[f"{group}/root"]
     assert len(seconds) == len(list(_rollouts(toy_run)))
     assert [r.seconds for r in summary.slowest] == sorted(seconds.values(), reverse=True)[:5]
     known = {(g, t.index): (n, t) for _, g, t, n in _rollouts(toy_run)}
@@ -96,8 +102,13 @@ def test_what_was_not_scored_is_shown_with_its_reason(tmp_path, rollwright, reco
     assert num > 0
     # Each is tried once more before it is given up.
     assert summary.failures == [("grader: ValueError: toy grader cannot read this", 2 * num)]
-    scored = [r for *_, r, _ in _rollouts(recorded) if r.reward is not None]
-    assert sum(p.num_groups for p in summary.curve) <= len({r.leaf.split("/")[2] for r in scored}) + 1
+    by_group: dict[tuple[int, str], list[bool]] = {}
+    for step, group, trajectory, _ in _rollouts(recorded):
+        if trajectory.reward is not None:
+            by_group.setdefault((step, group), []).append(trajectory.status == "right")
+    for point in summary.curve:
+        shares = [np.mean(right) for (step, _), right in by_group.items() if step == point.step]
+        assert (point.success, point.num_groups) == (pytest.approx(np.mean(shares)), len(shares))
     out = rollwright("show", recorded.path).out
     assert f"{2 * num} × grader: ValueError: toy grader cannot read this" in out
     assert "not_scored:grader_error" in out

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from rollwright.events import Sampled
 from rollwright.lab.summary import summarise
+from rollwright.store.journal import read
 from rollwright.store.rows import load_rows
 
 
@@ -40,6 +42,7 @@ def test_a_whole_run(rollwright, trained, tmp_path) -> None:
     ]
     summary = summarise(trained)
     assert (summary.state, len(summary.curve), len(summary.lengths)) == ("finished", 5, 40)
+    assert (len(summary.steps), len(summary.evaluations)) == (5, 4)
     assert sum(summary.books.fates.values()) == summary.books.spent["sampled_tokens"]
     result = rollwright("replay", trained)
     assert result.code == 0 and "byte for byte" in result.out
@@ -48,6 +51,7 @@ def test_a_whole_run(rollwright, trained, tmp_path) -> None:
     words = ("--num", 5, "--samples", 2, "--seed", 3, "--threads", 1, "--json")
     measured = json.loads(rollwright("eval", trained, *words).out)
     last = rows[-1]
+    assert last["sampled_num_tokens"] != 2 * last["greedy_num_tokens"]  # else nothing tells them apart
     for name in ("sampled", "greedy"):
         for key in ("success", "reward", "length", "num_rollouts", "num_tokens"):
             assert measured[name][key] == last[f"{name}_{key}"], (name, key)
@@ -122,6 +126,33 @@ def test_show_while_it_runs_and_after_a_crash(train, rollwright, tmp_path, monke
     assert all(rollout.response is not None for rollout in summary.longest)
     crashed = rollwright("show", tmp_path / "crashed")
     assert crashed.code == 0 and "stopped after 3 of 4 steps" in crashed.out
+
+
+def test_show_after_a_crash_in_the_middle_of_a_step(train, tmp_path, monkeypatch) -> None:
+    """Oracle: the tokens of the journal's own events. Kills: figures as of the last finished step."""
+    from rollwright.training import Training
+
+    path, crashed = tmp_path / "run", tmp_path / "crashed"
+    kept = Training._row
+
+    def row(self, row) -> None:
+        kept(self, row)
+        if row["kind"] == "step" and row["step"] == 0:
+            shutil.copytree(path, crashed)
+
+    monkeypatch.setattr(Training, "_row", row)
+    assert train("--num-steps", 2, "--out", path).code == 0
+    journal = crashed / "journal.jsonl"
+    num = journal.read_bytes().count(b"\n")
+    whole = (path / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(whole[: num + 6]) + b"half a rec")
+
+    events = [event for event, _ in read(journal)]
+    tokens = [len(event.tokens) for event in events if isinstance(event, Sampled)]
+    books = summarise(crashed).books
+    before = rows_of(crashed)[-1]["spent_sampled_tokens"]
+    assert books.spent["sampled_tokens"] == sum(tokens) > before
+    assert books.fates["held"] == sum(tokens) - before
 
 
 def test_the_second_writer_is_refused(train, rollwright, tmp_path) -> None:
