@@ -70,9 +70,11 @@ def _print_result(console: Console, folder: Path) -> None:
         ("the picture", str(picture)),
         ("look at it again", f"rollwright show {folder}"),
         ("measure it on more tasks", f"rollwright eval {folder} --num 500"),
-        ("train it for longer", f"rollwright train --resume {folder} --num-steps {2 * len(summary.steps)}"),
         ("another way to spend rollouts", "rollwright methods"),
     ]
+    if not summary.config.budget:  # a run that its budget ended has nothing left to go on with
+        longer = f"rollwright train --resume {folder} --num-steps {2 * len(summary.steps)}"
+        lines.insert(4, ("train it for longer", longer))
     width = max(len(what) for what, _ in lines)
     for what, how in lines:
         console.print(Text(f"  {what:<{width}}  {how}"), soft_wrap=True)
