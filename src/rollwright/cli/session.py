@@ -116,7 +116,7 @@ def _run(training: Training, display: Display, interrupts: Interrupts) -> int:
     if reason is None:
         display.say(f"stopped. {how_to_resume(path)}")
         return STOPPED
-    display.say(f"{reason}; the run is in {path}")
+    display.say(f"{reason}. Look at it with: rollwright show {path}")
     return 0
 
 
