@@ -7,7 +7,7 @@ from rollwright.tasks._content import TEST_SHARE, Ids, draw, split_of
 from rollwright.tasks.registry import load_task
 
 GOLDEN = {
-    "countdown": ("4 11:7\n", "23 5:28\n", "7 7 9:9\n"),
+    "countdown": ("2 6 7 +-*:8\n", "7 4 8 +-*:5\n", "6 2 7 +-:11\n"),
     "lake": ("SFFH\nFFHH\nHFHF\nFFFG\na1\n", "SFFF\nFHFH\nFFFF\nFHFG\na1\n", "SFFH\nFFHH\nFFFF\nHFFG\na1\n"),
     "calc": ("8*3+15-8\n", "15+16\n", "14+13+3\n"),
     "sudoku": (

@@ -21,15 +21,28 @@ _STEP = re.compile(r"([-+*/])(\d+)=(\d+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """A kind of instance: how many numbers, the largest of them, and the operators that are allowed."""
+
+    size: int
+    largest: int
+    operators: str
+
+
+LEVELS = {1: Level(2, 12, "+-*"), 2: Level(3, 10, "+-"), 3: Level(3, 9, "+-*")}
+
+
+@dataclass(frozen=True, slots=True)
 class Instance:
-    """Numbers in the order of the prompt, the target, and every chain that can be written."""
+    """Numbers in the order of the prompt, the allowed operators and the target."""
 
     numbers: tuple[int, ...]
+    operators: str
     target: int
 
     @property
     def content(self) -> str:
-        return f"{sorted(self.numbers)}={self.target}"
+        return f"{sorted(self.numbers)}{self.operators}={self.target}"
 
 
 def apply(left: int, operator: str, right: int) -> int | None:
@@ -75,6 +88,8 @@ def check_chain(line: str, instance: Instance) -> str:
     assert head is not None
     value, used = int(head.group()), [int(head.group())]
     for operator, number, stated in _STEP.findall(line[head.end() :]):
+        if operator not in instance.operators:
+            return f"{operator} is not one of {instance.operators}"
         after = apply(value, operator, int(number))
         if after != int(stated):
             return f"{value}{operator}{number} is not {stated}"
@@ -86,40 +101,40 @@ def check_chain(line: str, instance: Instance) -> str:
 
 
 @lru_cache(maxsize=8)
-def _instances(two: int, three: int, operators: str, share_two: float) -> dict[str, tuple[Instance, ...]]:
-    """Enumerate all instances, by split, in a fixed shuffled order with ``share_two`` of two numbers."""
-    rng = generator(0, "countdown", two, three, operators)
-    by_size: list[dict[str, list[Instance]]] = []
-    for size, largest in ((2, two), (3, three)):
-        pool: dict[str, list[Instance]] = {"train": [], "test": []}
-        for numbers in itertools.combinations_with_replacement(range(1, largest + 1), size):
-            shown = tuple(int(n) for n in rng.permutation(numbers))
-            for target in sorted({value for _, value in chains(shown, operators)} - {0}):
-                instance = Instance(shown, target)
-                pool[split_of(instance.content)].append(instance)
-        by_size.append(pool)
-    mixed: dict[str, tuple[Instance, ...]] = {}
-    for split in ("train", "test"):
-        twos, threes = (pool[split] for pool in by_size)
-        num = min(len(twos) / share_two if share_two else 1e9, len(threes) / (1 - share_two or 1e-9))
-        parts = [_shuffled(twos, rng)[: round(num * share_two)], _shuffled(threes, rng)]
-        both = parts[0] + parts[1][: round(num * (1 - share_two))]
-        mixed[split] = tuple(_shuffled(both, rng))
-    return mixed
+def _instances(levels: tuple[int, ...], per_level: int) -> dict[str, tuple[Instance, ...]]:
+    """Enumerate the instances of some levels, by split, in a fixed shuffled order."""
+    pools: dict[str, list[Instance]] = {"train": [], "test": []}
+    for level in levels:
+        pool = _level(level)
+        num = min(per_level, len(pool))
+        for instance in pool[:num]:
+            pools[split_of(instance.content)].append(instance)
+    return {split: tuple(_shuffled(pool, split)) for split, pool in pools.items()}
 
 
-def _shuffled(items: list[Instance], rng: Any) -> list[Instance]:
-    return [items[k] for k in rng.permutation(len(items))]
+@lru_cache(maxsize=8)
+def _level(level: int) -> list[Instance]:
+    """Return every instance of a level once, shuffled."""
+    kind = LEVELS[level]
+    rng = generator(0, "countdown", "numbers", level)
+    pool: list[Instance] = []
+    for numbers in itertools.combinations_with_replacement(range(1, kind.largest + 1), kind.size):
+        shown = tuple(int(n) for n in rng.permutation(numbers))
+        for target in sorted({value for _, value in chains(shown, kind.operators)} - {0}):
+            pool.append(Instance(shown, kind.operators, target))
+    return _shuffled(pool, f"level {level}")
+
+
+def _shuffled(items: list[Instance], label: str) -> list[Instance]:
+    return [items[k] for k in generator(0, "countdown", label).permutation(len(items))]
 
 
 @dataclass(frozen=True, slots=True)
 class Countdown:
     """See `countdown`."""
 
-    largest_two: int
-    largest_three: int
-    operators: str
-    share_two: float
+    levels: tuple[int, ...]
+    per_level: int
     max_tokens: int
     name: str = field(default="countdown", init=False)
     grader_version: str = field(default="1", init=False)
@@ -127,17 +142,15 @@ class Countdown:
     stop_strings: tuple[str, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
-        if not self.operators or set(self.operators) - set("+-*/"):
-            raise ConfigError(f"operators {self.operators!r}: expected some of '+-*/'")
-        if not 0 <= self.share_two <= 1 or min(self.largest_two, self.largest_three) < 2:
-            raise ConfigError("share_two must lie in [0, 1] and the largest numbers be 2 or more")
+        if not self.levels or set(self.levels) - set(LEVELS):
+            raise ConfigError(f"levels {list(self.levels)}: expected some of {list(LEVELS)}")
 
     @property
     def context(self) -> int:
-        return self.max_tokens + 16
+        return self.max_tokens + 20
 
     def _all(self) -> dict[str, tuple[Instance, ...]]:
-        return _instances(self.largest_two, self.largest_three, self.operators, self.share_two)
+        return _instances(self.levels, self.per_level)
 
     def _num(self, split: str) -> int:
         return len(self._all()[split])
@@ -152,7 +165,7 @@ class Countdown:
 
     def prompt(self, task_id: TaskId) -> str:
         instance = self.instance(task_id)
-        return f"{' '.join(map(str, instance.numbers))}:{instance.target}\n"
+        return f"{' '.join(map(str, instance.numbers))} {instance.operators}:{instance.target}\n"
 
     def reset(self, task_id: TaskId) -> Instance:
         return self.instance(task_id)
@@ -161,7 +174,7 @@ class Countdown:
         raise EnvironmentFault("countdown has one turn and no environment step")
 
     def grade(self, task_id: TaskId, state: Any, turns: Sequence[str], truncated: bool) -> Verdict:
-        """Check the last line: true steps, each number once, the target reached."""
+        """Check the last line: allowed operators, true steps, each number once, the target reached."""
         instance = self.instance(task_id)
         line = "".join(turns).rstrip("\n").rpartition("\n")[2]
         if truncated:
@@ -177,7 +190,7 @@ class Countdown:
         An impatient solver, with probability ``noise``, gives up after its first wrong attempt.
         """
         instance = self.instance(task_id)
-        options = chains(instance.numbers, self.operators)
+        options = chains(instance.numbers, instance.operators)
         is_impatient = rng.random() < noise
         lines: list[str] = []
         tried: set[int] = set()
@@ -196,26 +209,12 @@ class Countdown:
         return ["\n".join(lines)]
 
 
-def countdown(
-    *,
-    largest_two: int = 25,
-    largest_three: int = 9,
-    operators: str = "+-*",
-    share_two: float = 0.5,
-    max_tokens: int = 96,
-) -> Countdown:
+def countdown(*, levels: Sequence[int] = (1, 2, 3), per_level: int = 1000, max_tokens: int = 96) -> Countdown:
     """Reach a target from two or three numbers; wrong attempts may be followed by further ones.
 
     Args:
-        largest_two, largest_three: the largest number in instances of two and of three numbers.
-        operators: which of ``+-*/`` may be used.
-        share_two: share of instances with two numbers, the easier kind.
+        levels: 1 is two numbers with + - *; 2 is three numbers with + -; 3 is three numbers with + - *.
+        per_level: the most instances of a level, train and test together.
         max_tokens: cap on the answer.
     """
-    return Countdown(
-        largest_two=largest_two,
-        largest_three=largest_three,
-        operators=operators,
-        share_two=share_two,
-        max_tokens=max_tokens,
-    )
+    return Countdown(tuple(levels), per_level, max_tokens)
