@@ -25,7 +25,7 @@ from rollwright.drive.virtual import (
 )
 from rollwright.drive.virtual.model import share_of
 from rollwright.errors import ConfigError, LawBroken
-from rollwright.events import Event
+from rollwright.events import Event, TimerFired
 from rollwright.lab.simulate import Recorder, make_report, simulate
 from rollwright.runner import Runner
 from rollwright.stage import Action, Close, Grant, Left, StepView
@@ -175,6 +175,31 @@ def test_rewards_follow_the_model():
     assert abs(share - p) < 4 * math.sqrt(p * (1 - p) / num)
 
 
+def test_cut_rollouts_are_wrong():
+    """Oracle: by hand. Every turn is cut by its limit and every task is certain: the reward is 0, else 1."""
+    tasks = TaskModel(Constant(4), Constant(50), logit=60.0, logit_spread=0.0)
+    model = dataclasses.replace(plain_model(), tasks=tasks)
+    assert [s.reward_mean for s in simulate(plain_method(), settings(max_tokens=49), model).steps] == [0] * 3
+    assert [s.reward_mean for s in simulate(plain_method(), settings(max_tokens=50), model).steps] == [1] * 3
+
+
+def test_dialogues_end_after_each_turn_with_the_same_probability():
+    """Oracle: closed form. With end_share 1/2, a quarter of the dialogues has two turns (4 std errors)."""
+    tasks = TaskModel(Constant(4), Constant(4), Constant(2), end_share=0.5)
+    model = dataclasses.replace(plain_model(), tasks=tasks)
+    found: list[int] = []
+
+    def note(closed: Sequence[Any]) -> None:
+        found.extend(t.num_turns for one in closed for t in one.group.trajectories)
+
+    dialogue = {"max_turns": 20, "is_dialogue": True, "num_steps": 2, "num_tasks": 40}
+    VirtualDriver(Runner(plain_method(8), settings(**dialogue)), model, on_closed=note).run()
+    for turns in (1, 2, 3):
+        p = 0.5**turns
+        share = sum(num == turns for num in found) / len(found)
+        assert abs(share - p) < 4 * math.sqrt(p * (1 - p) / len(found))
+
+
 # ------------------------------------------------------------ metamorphic
 
 
@@ -289,6 +314,24 @@ def test_deadlines_fire_on_the_virtual_clock():
     assert report.seconds == 500.0
     assert report.fates["trained"] == 0
     assert report.fates["failed"] == report.spent["sampled_tokens"]
+
+
+def test_a_deadline_that_was_met_does_not_fire():
+    """Oracle: by hand. Each step takes 1000 s of at most 1500; over three steps no timer fires."""
+
+    class Events(list[Event]):
+        def append(self, event: Event, commands: Any = ()) -> None:
+            super().append(event)
+
+        def flush(self) -> None: ...
+
+    events = Events()
+    runner = Runner(plain_method(), settings(rollout_deadline=1500.0))
+    driver = VirtualDriver(runner, plain_model(num_workers=1, num_slots=32), journal=events)
+    assert driver.run() == "all steps done"
+    assert driver.now == 2700.0
+    assert not [event for event in events if isinstance(event, TimerFired)]
+    assert driver.clock.next_at is not None  # the last step's timer is still planned, and void
 
 
 def test_a_learner_that_is_too_slow_ends_the_run_at_its_deadline():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from rollwright.drive.virtual import EngineModel
+from rollwright.drive.virtual import Constant, EngineModel
 from rollwright.drive.virtual.clock import Clock
-from rollwright.drive.virtual.content import Placeholders, Request
+from rollwright.drive.virtual.content import ModelledContent, Placeholders, Request, turn_start
 from rollwright.drive.virtual.engine import VirtualEngine
+from rollwright.drive.virtual.worker import Worker
 from rollwright.errors import EngineError, LawBroken
 from rollwright.events import Sampled, Submit, WorkerLost
 from rollwright.tree import Node, Origin, Sampling, StopReason
@@ -229,6 +231,134 @@ def test_a_failed_worker_gives_its_asks_back_and_takes_none_until_it_restarts():
     assert bench.engine.account().busy_seconds == lost_at
     bench.run(until=lost_at + 51.0)
     assert bench.engine.workers[0].busy_since == lost_at + 50.0
+
+
+def test_only_what_was_not_reported_is_lost():
+    """Oracle: by hand. At 10.0 eight tokens of pace 1.25 are made, six of them reported in chunks of 3."""
+    bench = Bench({"a": 100}, engine_model(restart_seconds=50.0), chunk=3)
+    bench.submit("a")
+    bench.clock.plan(10.0, bench.engine._fail, bench.engine.workers[0])
+    bench.run()
+    assert bench.made() == {"a": 6}
+    assert bench.engine.account().num_lost == 2
+
+
+def test_a_worker_that_is_down_gets_no_work_and_comes_back_without_its_cache():
+    """Oracle: by hand. Of two workers the first fails: the second takes all it has slots for, the rest
+    waits for the restart at 50.0, and the prompt is prefilled again there."""
+    bench = Bench(dict.fromkeys("abcd", 2), engine_model(num_workers=2, restart_seconds=50.0))
+    first = bench.engine.workers[0]
+    bench.submit("a")
+    bench.run()
+    assert bench.ends() == {"a": 2.5}
+    bench.clock.plan(3.0, bench.engine._fail, first)
+    for ask in "bc":
+        bench.clock.plan(4.0, bench.submit, ask)
+    bench.clock.plan(54.0, bench.submit, "d")
+    bench.run()
+    assert bench.ends() == {"a": 2.5, "b": 6.5, "c": 9.0, "d": 56.5}
+    # a on the first worker, b on the second (c finds it there), d on the first again after its failure.
+    assert bench.engine.account().num_prefilled == 3
+
+
+def test_new_weights_at_the_end_of_a_sequence_leave_it_to_the_old_ones():
+    """Oracle: by hand. Both happen at 2.5, the publication first: the tokens are of version 0."""
+    bench = Bench({"a": 2}, engine_model())
+    bench.clock.plan(2.5, bench.engine.publish, 1)
+    bench.submit("a")
+    bench.run()
+    assert [(e.at, len(e.tokens), e.version, e.stop) for e in bench.events] == [(2.5, 2, 0, StopReason.EOS)]
+
+
+def test_use_counts_work_in_progress():
+    """Oracle: by hand. At 2.0 one slot was taken for 2.0 and another ask waited for 2.0."""
+    bench = Bench({"a": 9, "b": 9}, engine_model())
+    for ask in "ab":
+        bench.submit(ask)
+    bench.clock.plan(2.0, list)
+    bench.run(until=2.0)
+    use = bench.engine.account()
+    assert (use.busy_seconds, use.slot_seconds, use.queue_seconds) == (2.0, 2.0, 2.0)
+
+
+def chain(*nodes: tuple[str, int, StopReason | None]) -> list[tuple[Node, int]]:
+    """Return a path: a prompt of 4 steps, then sampled nodes as (stream, steps, stop)."""
+    path = [(Node("g/root", None, 0, Origin.PROMPT, (1,) * 4), 4)]
+    for number, (stream, num, stop) in enumerate(nodes):
+        start = path[-1][0].start + path[-1][1]
+        logprobs = (-1.0,) * num
+        node = Node(
+            f"g/{number}", path[-1][0].id, path[-1][1], Origin.SAMPLED, (1,) * num, stream, start,
+            policy="policy", version=0, logprobs=logprobs, stop=stop,
+        )  # fmt: skip
+        path.append((node, num))
+    return path
+
+
+def request(ask: str, stream: str, path: list[tuple[Node, int]], max_tokens: int = 1000) -> Request:
+    node, num = path[-1]
+    start = node.start + num
+    command = Submit(
+        ask=ask, group="g", parent=node.id, at=num, stream=hash(stream) & 0xFFFF, start=start,
+        max_tokens=max_tokens, sampling=Sampling(),
+    )  # fmt: skip
+    return Request(command, stream, path)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "stream", "start"),
+    [
+        ([], "0/0", 4),
+        ([("0/0", 5, StopReason.INTERRUPTED)], "0/0", 4),
+        ([("0/0", 5, StopReason.INTERRUPTED), ("0/0", 2, StopReason.LENGTH)], "0/0", 4),
+        ([("0/0", 5, StopReason.EOS)], "0/0", 9),
+        ([("0/0", 5, StopReason.EOS), ("0/0", 2, StopReason.INTERRUPTED)], "0/0", 9),
+        ([("0/0", 5, StopReason.INTERRUPTED)], "0/0~0", 9),
+        ([("0/0", 5, StopReason.INTERRUPTED), ("0/0~0", 3, StopReason.INTERRUPTED)], "0/0~0", 9),
+    ],
+)
+def test_a_turn_begins_where_its_own_stream_does(nodes, stream, start):
+    """Oracle: by hand. Parts of one turn count together; an end, and a fork, begin anew."""
+    assert turn_start(request("a", stream, chain(*nodes))) == start
+
+
+def test_a_turn_of_exactly_the_limit_ended_by_itself():
+    """Oracle: by hand. 10 tokens of at most 10 end by their end token; of at most 9 by the length."""
+    content = ModelledContent(Constant(10))
+    for limit, num, stop in ((10, 10, StopReason.EOS), (9, 9, StopReason.LENGTH)):
+        answer = content.answer(request("a", "0/0", chain(), limit), 0)
+        assert (answer.num, answer.stop) == (num, stop)
+        assert (answer.columns(0, num)["tokens"][-1] == 0) == (stop is StopReason.EOS)
+
+
+def test_a_fork_finds_its_parents_cache():
+    """Oracle: by hand. The worker prefilled prompt and parent (4 + 10) for the first; a branch from the
+    parent's middle lacks nothing there, one of another worker lacks prompt and half (4 + 5)."""
+    path = chain(("0/0", 10, StopReason.INTERRUPTED))
+    half = [*path[:-1], (path[-1][0], 5)]
+    for workers, num in ((1, 14), (2, 14 + 9)):
+        bench = Bench({}, engine_model(num_slots=4, num_workers=workers))
+        bench.engine.content = ModelledContent(Constant(100))
+        bench.engine.submit(request("a", "0/0", path))
+        bench.engine.submit(request("b", "0/0~0", half))
+        bench.run()
+        assert bench.engine.account().num_prefilled == num
+
+
+def test_step_counts_are_exact_at_the_times_that_they_plan():
+    """Oracle: closed form. At anchor + n · pace exactly n steps are done, just before it n - 1, for any
+    pace; the quotient of the two alone would be off by one."""
+    rng, num_off = random.Random(0), 0
+    for _ in range(2000):
+        worker = Worker(0)
+        worker.anchor, worker.pace = rng.uniform(0, 1e5), rng.uniform(1e-3, 1)
+        worker.busy_since, num = 0.0, rng.randint(1, 5000)
+        at = worker.anchor + num * worker.pace
+        assert worker.steps_at(at) == num
+        assert worker.steps_at(math.nextafter(at, 0)) == num - 1
+        assert worker.boundary(at) == at
+        num_off += int((at - worker.anchor) / worker.pace) != num
+    assert num_off > 100  # the case is real
 
 
 def test_what_cannot_be_is_refused():

@@ -160,7 +160,7 @@ class VirtualEngine:
         self._wake_by(worker, worker.boundary(now))
 
     def _fill(self, worker: Worker) -> None:
-        while worker.is_up and self._queue and worker.load < self.model.num_slots:
+        while self._queue and worker.load < self.model.num_slots:
             live = self._queue.popleft()
             if self.live.get(live.request.command.ask) is live:
                 self._seat(worker, live)
