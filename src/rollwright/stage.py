@@ -195,14 +195,13 @@ class StepView:
     num_tasks: int  # the target: groups a batch is made of
     groups: tuple[GroupView, ...]
     num_held: int = 0  # complete groups of earlier steps that Replay keeps for a first training
+    num_complete: int = field(init=False, compare=False)  # groups
+    num_kept: int = field(init=False, compare=False)  # groups that the filters kept
 
-    @property
-    def num_complete(self) -> int:
-        return sum(g.is_complete for g in self.groups)
-
-    @property
-    def num_kept(self) -> int:
-        return sum(g.is_kept is True for g in self.groups)
+    def __post_init__(self) -> None:
+        # Counted once: a control reads them at every event, and one view serves many events.
+        object.__setattr__(self, "num_complete", sum(g.is_complete for g in self.groups))
+        object.__setattr__(self, "num_kept", sum(g.is_kept is True for g in self.groups))
 
 
 @dataclass(frozen=True, slots=True)
