@@ -183,7 +183,9 @@ def _lengths(axes: Axes, summary: Summary) -> None:
     steps, lengths = summary.lengths[:, 0], summary.lengths[:, 1]
     if not len(lengths):
         return _nothing(axes, "no rollout is finished yet")
-    bins = np.linspace(lengths.min(), lengths.max() + 1, min(30, int(np.ptp(lengths)) + 1) + 1)
+    # Bins of whole tokens, equally many in each: else a bin with two lengths stands beside one with one.
+    width = int(np.ptp(lengths)) // 30 + 1
+    bins = np.arange(lengths.min(), lengths.max() + width + 1, width) - 0.5
     known = np.unique(steps)
     num = max(1, len(known) // 5)
     early, late = known[:num], known[-num:]
