@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rollwright.engine.model import Decoder
+from rollwright.learn.backbone import hidden_packed
 from rollwright.learn.logprobs import selected_logp
 from rollwright.learn.packing import MicroBatch
 from rollwright.stages.objective import Objective
@@ -34,7 +35,7 @@ class Outcome:
 
 def logp_of(model: Decoder, micro: MicroBatch) -> tuple[Tensor, Tensor]:
     """Return logprob and entropy of the micro-batch's tokens under the model, nats, [T] each."""
-    hidden_ND = model.hidden_packed(micro.tokens_N, micro.lengths)
+    hidden_ND = hidden_packed(model, micro.tokens_N, micro.lengths)
     hidden_TD = hidden_ND.index_select(0, micro.at_T)
     return selected_logp(model, hidden_TD, micro.target_T, micro.temperature_T, model.cfg.vocab_size)
 

@@ -36,7 +36,7 @@ class SelectedLogp(torch.autograd.Function):
         logp_T = logp_TV.gather(1, target_T[:, None])[:, 0]
         p_TV = logp_TV.exp()
         # A token that cannot occur has logp -inf and p 0; it adds nothing to the entropy.
-        entropy_T = -torch.einsum("tv,tv->t", p_TV, logp_TV.clamp_(min=-1e4))
+        entropy_T = -torch.linalg.vecdot(p_TV, logp_TV.clamp_(min=-1e4))
         ctx.p_TV, ctx.target_T, ctx.temperature_T = p_TV, target_T, temperature_T
         ctx.mark_non_differentiable(entropy_T)
         return logp_T, entropy_T
