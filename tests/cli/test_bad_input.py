@@ -124,9 +124,10 @@ def test_a_full_disk(process, rollwright, tmp_path) -> None:
     num_done = len(summary.steps)
     assert 0 < num_done < 200 and summary.notes == []
     assert rollwright("replay", path).code == 0
-    result = rollwright("train", "--resume", path, "--num-steps", num_done + 1)
+    # The journal may hold the end of one step more than the metrics: its row comes when it is folded.
+    result = rollwright("train", "--resume", path, "--num-steps", num_done + 2)
     assert result.code == 0, result.err
-    assert len(summarise(path).steps) == num_done + 1
+    assert len(summarise(path).steps) == num_done + 2
 
 
 def test_a_disk_too_full_for_a_checkpoint(process, tmp_path) -> None:
