@@ -9,7 +9,7 @@ import torch
 from engine_help import Answer, ask, characters, config, lively_model, run
 
 from rollwright.engine.inprocess import LocalEngine
-from rollwright.errors import EngineError
+from rollwright.errors import EngineError, ModelError
 from rollwright.rng import stream_key
 from rollwright.tree import Sampling, StopReason
 
@@ -267,6 +267,8 @@ def test_asks_that_cannot_be_served_are_refused(model):
         local.submit(*ask("a", [1], sampling=Sampling(temperature=-1.0)))
     with pytest.raises(EngineError, match="stop strings need a tokenizer"):
         LocalEngine(model).submit(*ask("a", [1], sampling=Sampling(stop_strings=("x",))))
+    with pytest.raises(ModelError, match="end token 99 is outside"):
+        LocalEngine(model, characters(eos=(99,)))
     local.submit(*ask("a", [1]))
     with pytest.raises(EngineError, match="in flight already"):
         local.submit(*ask("a", [1]))

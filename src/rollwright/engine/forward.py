@@ -98,8 +98,8 @@ class Forward:
             torch.bmm(torch.softmax(views.scores, -1), views.values[layer], out=views.out)
 
         self._layers(views.work, tokens_B, positions_B, places, attend)
-        logits = torch.empty(views.work.num_rows, self.cfg.vocab_size, device=self.device)
         views.work.norm(self.weights.final_norm)
+        logits = torch.empty(views.work.num_rows, self.cfg.vocab_size, device=self.device)
         product(views.work.h, self.weights.head, None, logits)
         return logits[:num]
 

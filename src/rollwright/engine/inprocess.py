@@ -12,24 +12,20 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from rollwright.engine.checkpoint import Tokenizer
+from rollwright.engine.decoding import decode_step
 from rollwright.engine.forward import Forward, Job
-from rollwright.engine.intake import admit, check, ensure_room
+from rollwright.engine.intake import admit, check
 from rollwright.engine.kv import KVSlots
-from rollwright.engine.model import Decoder
-from rollwright.engine.noise import step_words
-from rollwright.engine.report import STOPS, flush, waiting_answer
-from rollwright.engine.sampler import Controls, draw
+from rollwright.engine.model import Decoder, DecoderConfig
+from rollwright.engine.report import flush, waiting_answer
 from rollwright.engine.slots import Entry, Moves, SlotTable, as_ids
 from rollwright.engine.stops import StopStrings
-from rollwright.errors import EngineError
+from rollwright.errors import EngineError, ModelError
 from rollwright.events import Sampled, Submit
 from rollwright.tree import StopReason
-
-_EOS, _STOP, _LENGTH, _CONTEXT = (
-    STOPS.index(s) for s in (StopReason.EOS, StopReason.STOP, StopReason.LENGTH, StopReason.CONTEXT)
-)
 
 
 class LocalEngine:
@@ -44,6 +40,9 @@ class LocalEngine:
         max_parked: ended sequences whose keys are kept for their group; default ``max_batch``.
         version: the version of the weights now.
         prefill_tokens: tokens prefilled in one forward pass at most.
+
+    Raises:
+        ModelError: the weights are not float32, or an end token lies outside the vocabulary.
     """
 
     def __init__(
@@ -67,12 +66,10 @@ class LocalEngine:
         self.table = SlotTable()
         self.stop_strings = None if tokenizer is None else StopStrings(tokenizer, model.cfg.vocab_size)
         self.waiting: deque[Entry] = deque()
-        self._by_ask: dict[str, Entry] = {}
+        self.by_ask: dict[str, Entry] = {}
         self._ready: list[Sampled] = []
         self._num_submitted = 0
-        self._is_eos = np.zeros(model.cfg.vocab_size, np.bool_)
-        eos = (*model.cfg.eos_ids, *(tokenizer.eos_ids if tokenizer is not None else ()))
-        self._is_eos[[i for i in eos if i < model.cfg.vocab_size]] = True
+        self.is_eos = _eos_table(model.cfg, () if tokenizer is None else tokenizer.eos_ids)
         self._weights = self._weights_state()
 
     # ------------------------------------------------------------------ the Engine protocol
@@ -80,7 +77,7 @@ class LocalEngine:
     @property
     def num_live(self) -> int:
         """Asks that are not answered to the end: decoding or waiting."""
-        return len(self._by_ask)
+        return len(self.by_ask)
 
     def submit(self, command: Submit, prefix: Sequence[int]) -> None:
         """Take an ask; ``prefix`` is the whole path of token ids before its first new token.
@@ -88,14 +85,14 @@ class LocalEngine:
         Raises:
             EngineError: it can never fit, or asks for what this engine cannot give.
         """
-        if command.ask in self._by_ask:
+        if command.ask in self.by_ask:
             raise EngineError(f"ask {command.ask!r} is in flight already; every ask needs a name of its own")
         ids = as_ids(prefix)
         check(self, command, ids)
         carried = 0 if command.turn_start is None else command.start - command.turn_start
         entry = Entry(command, self._num_submitted, ids, turn_at=ids.size - carried)
         self._num_submitted += 1
-        self._by_ask[command.ask] = entry
+        self.by_ask[command.ask] = entry
         self.waiting.append(entry)
 
     def abort(self, ask: str) -> Sampled:
@@ -104,7 +101,7 @@ class LocalEngine:
         Raises:
             EngineError: no such ask is in flight.
         """
-        entry = self._by_ask.pop(ask, None)
+        entry = self.by_ask.pop(ask, None)
         if entry is None:
             raise EngineError(f"no ask {ask!r} is in flight; it ended before or was never submitted")
         if entry.slot < 0:
@@ -132,7 +129,7 @@ class LocalEngine:
             admit(self)
             if not self.table.num_live:
                 return []
-            self._ready = self._decode_step()
+            self._ready = decode_step(self)
         ready, self._ready = self._ready, []
         return ready
 
@@ -151,11 +148,11 @@ class LocalEngine:
         """
         if version <= self.version:
             raise EngineError(f"publish({version}) after version {self.version}; a version only moves up")
-        self._recall()
+        self.recall()
         self.version = version
         self._weights = self._weights_state()
 
-    def _recall(self) -> None:
+    def recall(self) -> None:
         """Drop every key; live sequences report what they have and wait to be computed again."""
         table = self.table
         live = sorted((e for e in table.entries[: table.num_live] if e), key=lambda e: e.number)
@@ -194,77 +191,12 @@ class LocalEngine:
         Raises:
             EngineError: sequences are in flight.
         """
-        if self._by_ask:
-            raise EngineError(f"{len(self._by_ask)} asks are in flight; abort them or let them end first")
+        if self.by_ask:
+            raise EngineError(f"{len(self.by_ask)} asks are in flight; abort them or let them end first")
         for entry in self.table.parked:
             self.table.drop(entry)
         self.table.resize(0, 0)
         return self.kv.release()
-
-    # ------------------------------------------------------------------ one step
-
-    def _decode_step(self) -> list[Sampled]:
-        """Sample one token for every live row; return the chunks that are due, by submit order."""
-        table, num = self.table, self.table.num_live
-        keys, fed = table["keys"], table["token"]
-        longest = int(keys.max()) + 1
-        if longest > self.kv.length:
-            ensure_room(self, num, self.kv.num_slots, longest, int(table["need"].max()))
-            keys, fed = table["keys"], table["token"]
-        table.tokens[np.arange(num), keys] = fed
-        logits_BV = self.forward.decode(torch.from_numpy(fed), torch.from_numpy(keys), longest)
-        controls = Controls(
-            temperature=table.real("temperature"),
-            top_p=table.real("top_p"),
-            top_k=table["top_k"],
-            min_p=table.real("min_p"),
-            forced=table["forced"],
-        )
-        num_top = int(table["num_top"].max())
-        drawn = draw(logits_BV, controls, step_words(table["stream"], table["t"]), num_top)
-        if not np.isfinite(drawn.logps).all():
-            self._refuse_broken_logits(drawn.logps)
-        table.record(drawn, num_top)
-        stops = self._stops(drawn.tokens)
-        due = (stops > 0) | ((table["chunk"] > 0) & (table["made"] % np.maximum(table["chunk"], 1) == 0))
-        if not due.any():
-            return []
-        return self._report(np.flatnonzero(due), stops)
-
-    def _report(self, rows: np.ndarray, stops: np.ndarray) -> list[Sampled]:
-        table = self.table
-        entries = [e for r in rows if (e := table.entries[r]) is not None]
-        ended = [int(r) for r in rows if stops[r]]
-        events = []
-        for entry in sorted(entries, key=lambda e: e.number):
-            stop = STOPS[stops[entry.slot]]
-            events.append(flush(table, entry, stop, self.version))
-            if stop is not None:
-                del self._by_ask[entry.command.ask]
-        if ended:
-            self.move(table.park(ended))
-        return events
-
-    def _stops(self, tokens: np.ndarray) -> np.ndarray:
-        """Return why each row ends with its newest token, [B], as indices into `STOPS`; 0 goes on."""
-        table, num = self.table, self.table.num_live
-        stops = np.zeros(num, np.int64)
-        stops[table["keys"] + 1 >= self.cfg.max_positions] = _CONTEXT
-        stops[table["made"] >= table["limit"]] = _LENGTH
-        if self.stop_strings is not None and (table["strings"] >= 0).any():
-            for row in self.stop_strings.flagged(table["strings"], tokens):
-                if self._completes_string(int(row), int(tokens[row])):
-                    stops[row] = _STOP
-        if table.stop_ids.shape[1]:
-            stops[(table.stop_ids[:num] == tokens[:, None]).any(1)] = _STOP
-        stops[self._is_eos[tokens]] = _EOS
-        return stops
-
-    def _completes_string(self, row: int, token: int) -> bool:
-        entry = self.table.entries[row]
-        assert entry is not None and self.stop_strings is not None
-        made = self.table.tokens[row, entry.turn_at : self.table.num_keys(entry)]
-        return self.stop_strings.is_complete(np.append(made, token), entry.command.sampling.stop_strings)
 
     # ------------------------------------------------------------------ room
 
@@ -297,13 +229,15 @@ class LocalEngine:
     def _weights_state(self) -> int:
         return sum(p._version for p in self.model.parameters())
 
-    def _refuse_broken_logits(self, logps: np.ndarray) -> None:
-        """Give up on the step; keys that may hold no numbers are wiped so that they reach no one."""
-        row = int(np.flatnonzero(~np.isfinite(logps))[0])
-        entry = self.table.entries[row]
-        self._recall()
-        self.kv.data.zero_()
-        raise EngineError(
-            f"the logits of ask {entry.command.ask if entry else row!r} are not finite under version "
-            f"{self.version}: the weights have diverged; go back to a checkpoint or lower the learning rate"
-        )
+
+def _eos_table(cfg: DecoderConfig, more: Sequence[int]) -> NDArray[np.bool_]:
+    """Return which tokens end a text, [V]: the config's and the tokenizer's."""
+    is_eos = np.zeros(cfg.vocab_size, np.bool_)
+    for token in (*cfg.eos_ids, *more):
+        if not 0 <= token < cfg.vocab_size:
+            raise ModelError(
+                f"end token {token} is outside the model's vocabulary of {cfg.vocab_size}; model and "
+                "tokenizer do not belong together"
+            )
+        is_eos[token] = True
+    return is_eos

@@ -30,7 +30,7 @@ class KVSlots:
         self.cfg = cfg
         self.granule = 16 * -(-_MIN_PRODUCT // (16 * cfg.head_dim))
         self.device, self.dtype = like.device, like.dtype
-        self.data = self._zeros(0, self.granule)
+        self._allocate(0, self.granule)
 
     @property
     def num_slots(self) -> int:
@@ -65,14 +65,15 @@ class KVSlots:
     def resize(self, num_slots: int, length: int) -> None:
         """Change the number of slots and their length, keeping what fits."""
         assert length % self.granule == 0
-        old, self.data = self.data, self._zeros(num_slots, length)
+        old = self.data
+        self._allocate(num_slots, length)
         num, length = min(num_slots, old.shape[2]), min(length, old.shape[4])
         self.data[:, :, :num, :, :length] = old[:, :, :num, :, :length]
 
     def release(self) -> int:
         """Free every slot and return the bytes that were freed."""
         freed = self.num_bytes
-        self.data = self._zeros(0, self.granule)
+        self._allocate(0, self.granule)
         return freed
 
     @torch.inference_mode()
@@ -95,19 +96,20 @@ class KVSlots:
 
     def places(self, slots_N: Tensor, positions_N: Tensor) -> Tensor:
         """Return where `write` puts each head's key, then value, of each token, [N · 2 · kv_heads]."""
-        num_kv = self.cfg.num_kv_heads
-        heads = torch.arange(num_kv, device=self.device)
-        first = torch.cat([heads, heads + self.num_slots * num_kv]) * self.length
-        return (first + (slots_N * (num_kv * self.length) + positions_N)[:, None]).flatten()
+        stride = self.cfg.num_kv_heads * self.length
+        return (self._heads + (slots_N * stride + positions_N)[:, None]).flatten()
 
     def write(self, layer: int, places: Tensor, kv_rows: Tensor) -> None:
         """Store keys and values, [N · 2 · kv_heads, head_dim], keys of a token before its values."""
         self.data[layer].view(-1, self.cfg.head_dim).index_copy_(0, places, kv_rows)
 
-    def _zeros(self, num_slots: int, length: int) -> Tensor:
+    def _allocate(self, num_slots: int, length: int) -> None:
         """Zeros, so that what is masked is finite; on a CPU untouched pages take no memory."""
         cfg = self.cfg
         shape = (cfg.num_layers, 2, num_slots, cfg.num_kv_heads, length, cfg.head_dim)
         if self.device.type == "cpu" and self.dtype == torch.float32:
-            return torch.from_numpy(np.zeros(shape, np.float32))
-        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+            self.data = torch.from_numpy(np.zeros(shape, np.float32))
+        else:
+            self.data = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        keys = torch.arange(cfg.num_kv_heads, device=self.device) * length
+        self._heads = torch.cat([keys, keys + num_slots * cfg.num_kv_heads * length])

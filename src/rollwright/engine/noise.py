@@ -18,34 +18,40 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _WORD_GOLDEN, _WORD_1, _WORD_2 = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
 
+_ONE, _THIRTY, _TWENTY_SEVEN, _THIRTY_ONE, _HALF = (np.uint64(n) for n in (1, 30, 27, 31, 32))
+_GOLDEN_64, _MIX_1_64, _MIX_2_64 = np.uint64(_GOLDEN), np.uint64(_MIX_1), np.uint64(_MIX_2)
+
+_WORD_1_32, _WORD_2_32, _FIFTEEN, _SIXTEEN = (np.uint32(n) for n in (_WORD_1, _WORD_2, 15, 16))
+
 _index_words: NDArray[np.uint32] = np.zeros(0, np.uint32)
 
 
 def step_words(streams_B: NDArray[np.int64], t_B: NDArray[np.int64]) -> NDArray[np.uint32]:
     """Return the two words that seed each row, [2, B]: `rollwright.rng.step_words` for arrays."""
-    with np.errstate(over="ignore"):
-        z = streams_B.astype(np.uint64) + np.uint64(_GOLDEN) * (t_B + 1).astype(np.uint64)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(_MIX_1)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(_MIX_2)
-        z ^= z >> np.uint64(31)
-    return np.stack([z >> np.uint64(32), z & np.uint64(0xFFFFFFFF)]).astype(np.uint32)
+    z = streams_B.view(np.uint64) + (t_B.view(np.uint64) + _ONE) * _GOLDEN_64
+    z ^= z >> _THIRTY
+    z *= _MIX_1_64
+    z ^= z >> _TWENTY_SEVEN
+    z *= _MIX_2_64
+    z ^= z >> _THIRTY_ONE
+    words = np.empty((2, z.shape[0]), np.uint32)
+    words[0], words[1] = z >> _HALF, z
+    return words
 
 
 def noise_bits(words: NDArray[np.uint32], num_words: int) -> NDArray[np.uint32]:
     """Return the random words of each row, [B, V]: `rollwright.rng.noise_bits` for arrays."""
     global _index_words
     if _index_words.shape[0] < num_words:
-        with np.errstate(over="ignore"):
-            _index_words = np.arange(num_words, dtype=np.uint32) * np.uint32(_WORD_GOLDEN)
-    with np.errstate(over="ignore"):
-        x = _index_words[:num_words] + words[0][:, None]
-        y = x >> np.uint32(16)
-        x ^= y
-        x *= np.uint32(_WORD_1)
-        x ^= words[1][:, None]
-        x ^= np.right_shift(x, np.uint32(15), out=y)
-        x *= np.uint32(_WORD_2)
-        x ^= np.right_shift(x, np.uint32(16), out=y)
+        _index_words = np.arange(num_words, dtype=np.uint32) * np.uint32(_WORD_GOLDEN)
+    x = _index_words[:num_words] + words[0][:, None]
+    y = x >> _SIXTEEN
+    x ^= y
+    x *= _WORD_1_32
+    x ^= words[1][:, None]
+    x ^= np.right_shift(x, _FIFTEEN, out=y)
+    x *= _WORD_2_32
+    x ^= np.right_shift(x, _SIXTEEN, out=y)
     return x
 
 

@@ -48,61 +48,64 @@ class Draw:
     top_logps: Floats | None
 
 
-def draw(logits_BV: Tensor, controls: Controls, words: NDArray[np.uint32], num_top: int = 0) -> Draw:
+def draw(logits_BV: Tensor, controls: Controls | None, words: NDArray[np.uint32], num_top: int = 0) -> Draw:
     """Sample one token of each row.
 
     token = argmin(E / p) over the kept set = argmax(logits / temperature + gumbel)
 
     Args:
         logits_BV: float32.
-        controls: how.
+        controls: how; None is temperature 1 without cuts for all.
         words: the noise's seeds, from `rollwright.engine.noise.step_words`.
         num_top: how many of the most likely tokens to report.
     """
-    is_greedy = controls.temperature == 0
-    divisor = np.where(is_greedy, np.float32(1), controls.temperature)
-    if not (divisor == 1).all():
-        logits_BV = logits_BV / _to(divisor, logits_BV)[:, None]
+    if controls is not None:
+        logits_BV = _cool(logits_BV, controls.temperature)
     logp_BV = torch.log_softmax(logits_BV, -1)
     p_BV = logp_BV.exp()
     entropy_B = (p_BV * logp_BV).sum(-1).neg_()
-    is_forced = controls.forced >= 0
-    cuts = (controls.top_p < 1) | (controls.top_k > 0) | (controls.min_p > 0)
-    cut_rows = np.flatnonzero(cuts & ~is_greedy & ~is_forced)
-    mass_B = torch.ones_like(entropy_B)
-    if cut_rows.size:
-        _cut(p_BV, logp_BV, entropy_B, mass_B, controls, cut_rows)
+    mass_B = None if controls is None else _cut(p_BV, logp_BV, entropy_B, controls)
     tokens = race(words, p_BV)
-    if is_greedy.any():
-        tokens = np.where(is_greedy, logp_BV.argmax(-1).cpu().numpy(), tokens)
-    tokens = np.where(is_forced, controls.forced, tokens)
+    if controls is not None:
+        tokens = _override(tokens, logp_BV, controls)
     at_B1 = torch.from_numpy(tokens).to(logp_BV.device)[:, None]
     logp_B = logp_BV.gather(1, at_B1)[:, 0]
-    if cut_rows.size:
+    if mass_B is not None:
         logp_B -= mass_B.log()
     top = torch.topk(logp_BV, min(num_top, logp_BV.shape[1]), -1) if num_top else None
     return Draw(
         tokens=tokens,
         logps=_numpy(logp_B),
         entropies=_numpy(entropy_B),
-        kept_masses=_numpy(mass_B),
+        kept_masses=np.ones(len(tokens), np.float32) if mass_B is None else _numpy(mass_B),
         top_ids=None if top is None else top.indices.cpu().numpy(),
         top_logps=None if top is None else _numpy(top.values),
     )
 
 
-def _cut(
-    p_BV: Tensor,
-    logp_BV: Tensor,
-    entropy_B: Tensor,
-    mass_B: Tensor,
-    controls: Controls,
-    rows: NDArray[np.intp],
-) -> None:
-    """Zero what the given rows do not keep, and set their kept mass and entropy, in place.
+def _cool(logits_BV: Tensor, temperature: Floats) -> Tensor:
+    """Divide by the temperature; greedy rows stay as they are."""
+    divisor = np.where(temperature == 0, np.float32(1), temperature)
+    return logits_BV if (divisor == 1).all() else logits_BV / _to(divisor, logits_BV)[:, None]
+
+
+def _override(tokens: Ints, logp_BV: Tensor, controls: Controls) -> Ints:
+    """Put the most likely token of greedy rows and the forced ones in place."""
+    is_greedy, is_forced = controls.temperature == 0, controls.forced >= 0
+    if is_greedy.any():
+        tokens = np.where(is_greedy, logp_BV.argmax(-1).cpu().numpy(), tokens)
+    return np.where(is_forced, controls.forced, tokens)
+
+
+def _cut(p_BV: Tensor, logp_BV: Tensor, entropy_B: Tensor, controls: Controls) -> Tensor | None:
+    """Zero what rows with a cut do not keep and set their entropy, in place; return all kept masses.
 
     H over the kept set K of mass m: −Σ_K p·ln p / m + ln m.
     """
+    cuts = (controls.top_p < 1) | (controls.top_k > 0) | (controls.min_p > 0)
+    rows = np.flatnonzero(cuts & (controls.temperature > 0) & (controls.forced < 0))
+    if not rows.size:
+        return None
     at = torch.from_numpy(rows).to(p_BV.device)
     p_CV = p_BV[at]
     keep_CV = _keep(
@@ -115,8 +118,10 @@ def _cut(
     kept_CV = torch.where(keep_CV, p_CV, 0.0)
     mass_C = kept_CV.sum(-1)
     p_BV[at] = kept_CV
-    mass_B[at] = mass_C
     entropy_B[at] = mass_C.log() - (kept_CV * logp_BV[at]).sum(-1) / mass_C
+    mass_B = torch.ones_like(entropy_B)
+    mass_B[at] = mass_C
+    return mass_B
 
 
 def _keep(p_CV: Tensor, top_p: Tensor, top_k: Tensor, min_p: Tensor, needs_order: bool) -> Tensor:

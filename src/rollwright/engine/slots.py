@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from rollwright.events import Submit
 
-_INTS = ("keys", "token", "t", "made", "limit", "chunk", "stream", "need", "unreported")
+_COUNTERS = ("keys", "t", "made", "unreported")  # first, so that one addition moves them all on
+_INTS = (*_COUNTERS, "token", "limit", "chunk", "stream", "need")
 _INTS += ("top_k", "forced", "num_top", "strings", "number")
 _FLOATS = ("temperature", "top_p", "min_p")
 _INT_ROW = {name: i for i, name in enumerate(_INTS)}
@@ -96,6 +97,16 @@ class SlotTable:
         self.top_ids = np.zeros((0, 0, 0), np.int64)
         self.top_logps = np.zeros((0, 0, 0), np.float32)
         self._tick = 0
+        self._is_plain: bool | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every live row samples at temperature 1 without cuts and forced tokens."""
+        if self._is_plain is None:
+            cuts = (self.real("top_p") < 1) | (self["top_k"] > 0) | (self.real("min_p") > 0)
+            unlike = cuts | (self.real("temperature") != 1) | (self["forced"] >= 0)
+            self._is_plain = not bool(unlike.any())
+        return self._is_plain
 
     def __getitem__(self, column: str) -> NDArray[np.int64]:
         """Return an integer column of the live rows, a view."""
@@ -156,10 +167,11 @@ class SlotTable:
         if num_top:
             self.top_ids[num, unreported, :num_top] = drawn.top_ids
             self.top_logps[num, unreported, :num_top] = drawn.top_logps
-        for name in ("unreported", "keys", "t", "made"):
-            self.ints[_INT_ROW[name], : self.num_live] += 1
+        self.ints[: len(_COUNTERS), : self.num_live] += 1
         self["token"][:] = drawn.tokens
-        self["forced"][:] = -1
+        if not self.is_plain:
+            self["forced"][:] = -1
+            self._is_plain = None
 
     def _widen(self, num_slots: int, length: int, num_stop_ids: int, num_out: int, num_top: int) -> None:
         self.tokens = _resized(self.tokens, (num_slots, length))
@@ -186,6 +198,7 @@ class SlotTable:
 
     def place(self, entry: Entry, slot: int) -> None:
         """Put an entry into a free slot and index it."""
+        self._is_plain = None
         assert self.entries[slot] is None
         entry.slot = slot
         self._tick += 1
@@ -210,7 +223,7 @@ class SlotTable:
 
     def park(self, rows: Iterable[int]) -> Moves:
         """End live rows: swap them behind the rows that stay live."""
-        ended = set(rows)
+        ended, self._is_plain = set(rows), None
         self.num_live -= len(ended)
         holes = sorted(r for r in ended if r < self.num_live)
         movers = [r for r in range(self.num_live, self.num_live + len(ended)) if r not in ended]

@@ -102,19 +102,21 @@ class Workspace:
         self.gate_up = empty(num_rows, 2 * cfg.intermediate_size)
         self.gate, self.up = self.gate_up.chunk(2, -1)
         self.act = empty(num_rows, cfg.intermediate_size)
-        self.turn_q = torch.empty(num_rows, 1, dim // 2, dtype=torch.complex64, device=like.device)
         self.turn_kv = torch.ones(num_rows, 2 * num_kv, dim // 2, dtype=torch.complex64, device=like.device)
+        self.turn = torch.empty(num_rows, dim // 2, dtype=torch.complex64, device=like.device)
+        self.turn_q = self.turn[:, None]
         self.positions = torch.zeros(num_rows, dtype=torch.int64, device=like.device)
         self.tokens = torch.zeros(num_rows, dtype=torch.int64, device=like.device)
+        self.real_tokens, self.real_positions = self.tokens[:num], self.positions[:num]
+        self.turn_k = self.turn_kv[:, :num_kv]
 
     def start(self, weights: Weights, rope: Tensor, tokens_N: Tensor, positions_N: Tensor) -> None:
         """Embed the tokens and look up the rotations; values are rotated by one, which is exact."""
-        self.tokens[: self.num] = tokens_N
-        self.positions[: self.num] = positions_N
+        self.real_tokens.copy_(tokens_N)
+        self.real_positions.copy_(positions_N)
         torch.index_select(weights.embed, 0, self.tokens, out=self.x)
-        turn = rope.index_select(0, self.positions)[:, None]
-        self.turn_q.copy_(turn)
-        self.turn_kv[:, : self.cfg.num_kv_heads] = turn
+        torch.index_select(rope, 0, self.positions, out=self.turn)
+        self.turn_k.copy_(self.turn_q)
 
     def norm(self, weight: Tensor) -> None:
         """h = x / √(mean(x²) + eps) · weight."""
