@@ -51,7 +51,7 @@ class RunConfig:
         task: name of the task.
         method: name of the method.
         model: checkpoint to start from; None is the task's shipped warm start.
-        reward: ``"module:function"`` to grade with; None is the task's grader.
+        reward: ``"file.py:function"`` to grade with; None is the task's grader.
         seed: of all randomness.
         num_steps: learner steps, ≥ 1.
         num_tasks: prompts per step, ≥ 1.
@@ -59,7 +59,7 @@ class RunConfig:
         context: steps of a whole path, ≥ 1; None is the task's.
         max_turns: sampled turns in a trajectory, ≥ 1; None is the task's.
         chunk: tokens after which an engine reports, ≥ 0; 0 only at the end.
-        lr: learning rate, ≥ 0.
+        lr: learning rate, > 0.
         betas: AdamW's two decay rates, each in [0, 1).
         weight_decay: AdamW's, ≥ 0.
         max_grad_norm: gradients are clipped to this norm, > 0; inf does not clip.
@@ -80,6 +80,7 @@ class RunConfig:
         sampling, deadlines: sections of their own.
         budget: limits by unit (`rollwright.ledger.Unit`), each ≥ 0; a unit that is not named has none.
         method_options: the method's own options.
+        task_options: the task's own options.
 
     Raises:
         ConfigError: a value of the wrong type or out of range; the message says key, given, expected.
@@ -118,6 +119,7 @@ class RunConfig:
     deadlines: Deadlines = field(default_factory=Deadlines)
     budget: dict[str, float] = field(default_factory=dict)
     method_options: dict[str, Any] = field(default_factory=dict)
+    task_options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for key, hint in _hints(RunConfig).items():
@@ -131,7 +133,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 _SECTIONS: dict[str, type] = {"sampling": SamplingConfig, "deadlines": Deadlines}
-_TABLES = (*_SECTIONS, "budget", "method_options")
+_TABLES = (*_SECTIONS, "budget", "method_options", "task_options")
 
 
 def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> RunConfig:

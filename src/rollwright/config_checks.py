@@ -79,11 +79,9 @@ def _share(value: float) -> bool:
 _RULES: list[Rule] = [
     *_at_least(1, "num_steps", "num_tasks", "max_tokens", "context", "max_turns", "num_updates"),
     *_at_least(1, "micro_batch_tokens", "threads"),
-    *_at_least(
-        0, "chunk", "lr", "weight_decay", "eval_every", "checkpoint_every", "retries", "max_age"
-    ),
+    *_at_least(0, "chunk", "weight_decay", "eval_every", "checkpoint_every", "retries", "max_age"),
     *_at_least(0, "sampling.temperature", "sampling.top_k"),
-    *_more_than_zero("max_grad_norm", "deadlines.rollouts_s"),
+    *_more_than_zero("lr", "max_grad_norm", "deadlines.rollouts_s"),
     ("betas", lambda betas: all(0 <= beta < 1 for beta in betas), "two numbers in [0, 1)"),
     ("sampling.top_p", lambda value: 0 < value <= 1, "a number in (0, 1]"),
     ("sampling.min_p", _share, "a number in [0, 1]"),

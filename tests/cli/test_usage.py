@@ -88,7 +88,7 @@ def test_every_key_is_a_flag(rollwright, started) -> None:
         f"{f.name}.{g.name}" if f.name in sections else f.name
         for f in fields(RunConfig)
         for g in (fields(sections[f.name]) if f.name in sections else (f,))
-    } - {"task", "resume", "budget", "method_options"}
+    } - {"task", "resume", "budget", "method_options", "task_options"}
     assert expected == {key for key in GIVEN if not key.startswith("budget.")}
     assert rollwright("train", "lake", *_words(GIVEN)).code == 0
     (config,) = started

@@ -15,13 +15,28 @@ from rollwright.ledger import Unit
 _GROUPS = {
     "What is trained": ("method", "model", "reward", "seed"),
     "How long": ("num_steps", "num_tasks", "budget"),
-    "Rollouts": ("sampling", "max_tokens", "context", "max_turns", "chunk", "max_age", "method_options"),
+    "Rollouts": (
+        "sampling",
+        "max_tokens",
+        "context",
+        "max_turns",
+        "chunk",
+        "max_age",
+        "method_options",
+        "task_options",
+    ),
     "Learning": (*("lr", "betas", "weight_decay", "max_grad_norm", "num_updates", "micro_batch_tokens"),),
     "Evaluation and checkpoints": (
         *("eval_every", "eval_tasks", "eval_samples", "checkpoint_every", "keep_checkpoints"),
     ),
     "Machine and failures": ("threads", "device", "retries", "on_failure", "deadlines"),
     "Run folder": ("out", "resume"),
+}
+_OPTIONS = {
+    "method_options": "an option of the method, such as `--method-options.each 8`; "
+    "`rollwright methods NAME` lists them",
+    "task_options": "an option of the task, such as `--task-options.max-tokens 64`; "
+    "`rollwright tasks NAME` lists them",
 }
 _UNITS = {
     Unit.SAMPLED: "tokens sampled by the policy",
@@ -78,11 +93,10 @@ def _flags() -> Any:
                 for unit, text in _UNITS.items()
             }
             hint = _table("Budget", units)
-        elif name == "method_options":
+        elif name in _OPTIONS:
             hint = dict[str, str]
             parameter = Parameter(
-                help="an option of the method, such as `--method-options.each 8`; "
-                "`rollwright methods NAME` lists them",
+                help=_OPTIONS[name],
                 negative="",
                 group=group_of(name),
             )
@@ -105,7 +119,7 @@ def overrides(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 def _overrides(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in flags.items():
-        if key == "method_options":
+        if key in _OPTIONS:
             for name, text in value.items():
                 yield parse_override(f"{key}.{name.replace('-', '_')}={text}")
         elif isinstance(value, Mapping):

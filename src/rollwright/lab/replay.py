@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rollwright.config import RunConfig
-from rollwright.discovery import load_method
 from rollwright.events import AnyCommand, AnyEvent
 from rollwright.runner import Runner
 from rollwright.store.journal import check_replay
 from rollwright.store.run import RunFolder
-from rollwright.tasks.registry import load_task
-from rollwright.training.parts import settings_of
+from rollwright.training.parts import plan_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +34,8 @@ def fresh_runner(config: RunConfig) -> Runner:
     Raises:
         ConfigError, DataError: its method or task cannot be had.
     """
-    method = load_method(config.method, **config.method_options)
-    return Runner(method, settings_of(config, load_task(config.task, reward=config.reward)))
+    method, _, settings = plan_of(config)
+    return Runner(method, settings)
 
 
 def replay(folder: RunFolder, progress: Callable[[int], None] | None = None) -> Replayed:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 from rollwright.config import RunConfig, dump_config, load_config
 from rollwright.errors import StoreError
 from rollwright.store.journal import Journal
-from rollwright.store.layout import CHECKPOINTS, CONFIG, DRAFT, JOURNAL, LOCK, METRICS, PLOTS, SHARDS
+from rollwright.store.layout import CHECKPOINTS, CONFIG, JOURNAL, LOCK, METRICS, PLOTS, SHARDS
 from rollwright.store.lock import WriterLock
 from rollwright.store.parquet import ShardWriter
 from rollwright.store.rows import RowFile
 from rollwright.store.schema import Decode
-from rollwright.store.tail import reason, sync_folder, write_atomic
-
-_CHECKPOINT = re.compile(r"step-(\d{8})")
-_REPLACED = f"{DRAFT}replaced-"
+from rollwright.store.tail import reason, write_atomic
 
 
 class RunFolder:
@@ -64,19 +56,13 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """Open a run to go on with it; its drafts of a crashed writer are cleared away.
+        """Open a run to go on with it.
 
         Raises:
             StoreError: there is no run, or another process is writing it.
         """
         path = _existing(path)
         lock = WriterLock(path)
-        for replaced in (path / CHECKPOINTS).glob(f"{_REPLACED}*"):
-            final = replaced.with_name(replaced.name.removeprefix(_REPLACED))
-            if not final.exists():  # the crash fell between the two renames of `_publish`
-                replaced.rename(final)
-        for draft in (path / CHECKPOINTS).glob(f"{DRAFT}*"):
-            shutil.rmtree(draft)
         return cls(path, lock)
 
     @classmethod
@@ -123,45 +109,6 @@ class RunFolder:
     def plots(self) -> Path:
         return self.path / PLOTS
 
-    def checkpoints(self) -> list[tuple[int, Path]]:
-        """Return (step, folder) of every whole checkpoint, oldest first."""
-        found = []
-        for path in (self.path / CHECKPOINTS).glob("step-*"):
-            match = _CHECKPOINT.fullmatch(path.name)
-            if match and path.is_dir():
-                found.append((int(match[1]), path))
-        return sorted(found)
-
-    @contextmanager
-    def new_checkpoint(self, step: int, keep: int | None = None) -> Iterator[Path]:
-        """Give a folder to write a checkpoint into; it appears whole, and only if the block succeeds.
-
-        Args:
-            step: the step it belongs to; a checkpoint of the same step is replaced.
-            keep: how many of the newest checkpoints to keep, ≥ 1; None keeps all.
-
-        Raises:
-            StoreError: it cannot be written; older checkpoints are as they were.
-        """
-        self._writer()
-        final = self.path / CHECKPOINTS / f"step-{step:08d}"
-        draft = final.with_name(DRAFT + final.name)
-        try:
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir(parents=True)
-            yield draft
-            _publish(draft, final)
-        except BaseException as error:
-            shutil.rmtree(draft, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise StoreError(
-                    f"cannot write checkpoint {final}: {reason(error)}; older checkpoints are kept"
-                ) from error
-            raise
-        if keep is not None:
-            for _, old in self.checkpoints()[: -max(1, keep)]:
-                shutil.rmtree(old)
-
     def close(self) -> None:
         """Give the folder free. Close the journal first. Safe to call twice."""
         if self.lock is not None:
@@ -193,19 +140,3 @@ def _refuse_content(path: Path) -> None:
     found = next((file for file in path.rglob("*") if file.is_file() and file.name not in passed), None)
     if found is not None:
         raise StoreError(f"{path} is not empty: it holds {found.relative_to(path)}; choose another folder")
-
-
-def _publish(draft: Path, final: Path) -> None:
-    for path in draft.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        else:
-            sync_folder(path)
-    sync_folder(draft)
-    replaced = final.with_name(_REPLACED + final.name)
-    if final.exists():
-        final.rename(replaced)
-    draft.rename(final)
-    sync_folder(final.parent)
-    shutil.rmtree(replaced, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import torch
 
 from rollwright.config import RunConfig
-from rollwright.discovery import load_method
+from rollwright.discovery import load_method, method_factories
 from rollwright.drive.world import World
 from rollwright.engine.checkpoint import Tokenizer, load_model, load_tokenizer
 from rollwright.engine.inprocess import LocalEngine
@@ -52,6 +53,23 @@ def model_path(config: RunConfig) -> Path:
     return shipped
 
 
+def plan_of(config: RunConfig) -> tuple[Method, Task, Settings]:
+    """Return what a run's decisions depend on; no model is needed for it.
+
+    A method that asks for ``max_tokens`` and is not told is given the most that a rollout may sample.
+
+    Raises:
+        ConfigError, DataError: the method or the task cannot be had.
+    """
+    task = load_task(config.task, reward=config.reward, **config.task_options)
+    settings = settings_of(config, task)
+    options = dict(config.method_options)
+    factory = method_factories().get(config.method)
+    if factory is not None and "max_tokens" in inspect.signature(factory).parameters:
+        options.setdefault("max_tokens", settings.max_tokens * settings.max_turns)
+    return load_method(config.method, **options), task, settings
+
+
 def build(config: RunConfig) -> Parts:
     """Build every part of a run.
 
@@ -59,8 +77,7 @@ def build(config: RunConfig) -> Parts:
         ConfigError, ModelError, DataError: a name or value that cannot run, before anything is sampled.
     """
     torch.set_num_threads(config.threads or os.cpu_count() or 1)
-    method = load_method(config.method, **config.method_options)
-    task = load_task(config.task, reward=config.reward)
+    method, task, settings = plan_of(config)
     path = model_path(config)
     device = config.device
     if device == "auto":
@@ -79,7 +96,7 @@ def build(config: RunConfig) -> Parts:
         engine=LocalEngine(model, tokenizer),
         learner=learner,
         world=World(task, tokenizer, eos_ids),
-        settings=settings_of(config, task),
+        settings=settings,
     )
 
 
