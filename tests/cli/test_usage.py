@@ -128,7 +128,7 @@ def test_method_options_are_read_as_toml(rollwright, started, text, value) -> No
         (["train", "lake", "pond"], "does not know what to do with 'pond'"),
         (["train", "lake", "--lr", "fast"], "--lr"),
         (["train", "lake", "--lr"], "--lr"),
-        (["train", "lake", "--lr", "-1"], "lr: given -1.0, expected 0 or more"),
+        (["train", "lake", "--lr", "-1"], "lr: given -1.0, expected a number > 0"),
         (["train", "lake", "--on-failure", "ignore"], "drop_sample"),
         (["train", "lake", "--seed", "1", "--seed", "2"], "--seed"),
         (["train"], "no task is given"),

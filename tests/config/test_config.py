@@ -131,7 +131,7 @@ def test_unknown_keys_are_refused(tmp_path_factory, text, message):
     [
         ('lr = "fast"', r"lr: given 'fast' \(str\), expected a number"),
         ("lr = true", r"lr: given True \(bool\), expected a number"),
-        ("lr = nan", "lr: given nan, expected 0 or more"),
+        ("lr = nan", "lr: given nan, expected a number > 0"),
         ("num_steps = 1.5", r"num_steps: given 1.5 \(float\), expected a whole number"),
         ("num_steps = true", r"num_steps: given True \(bool\), expected a whole number"),
         ("num_steps = 0", "num_steps: given 0, expected 1 or more"),

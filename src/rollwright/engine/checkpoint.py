@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class Tokenizer:
         """Return the ids of ``text``; special tokens only where the text spells them out."""
         return list(self.inner.encode(text, add_special_tokens=False).ids)
 
-    def decode(self, ids: list[int] | tuple[int, ...], skip_special: bool = False) -> str:
+    def decode(self, ids: Sequence[int], skip_special: bool = False) -> str:
         """Return the text of ``ids``, with special tokens spelled out unless told otherwise."""
         return str(self.inner.decode(list(ids), skip_special_tokens=skip_special))
 

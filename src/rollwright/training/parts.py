@@ -16,7 +16,8 @@ from rollwright.engine.checkpoint import Tokenizer, load_model, load_tokenizer
 from rollwright.engine.inprocess import LocalEngine
 from rollwright.engine.model import Decoder
 from rollwright.errors import ConfigError
-from rollwright.learn.learner import Learner, LearnerConfig
+from rollwright.learn.config import LearnerConfig
+from rollwright.learn.learner import Learner
 from rollwright.method import Method
 from rollwright.runner import Settings
 from rollwright.tasks.api import Task
