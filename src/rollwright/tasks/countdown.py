@@ -12,6 +12,7 @@ from typing import Any
 from rollwright.errors import ConfigError, EnvironmentFault
 from rollwright.rng import generator
 from rollwright.tasks._content import Ids, parse_id, split_of
+from rollwright.tasks._recipe import Recipe
 from rollwright.tasks.api import Observation, Verdict
 from rollwright.tree import TaskId
 
@@ -140,6 +141,9 @@ class Countdown:
     grader_version: str = field(default="1", init=False)
     max_turns: int = field(default=1, init=False)
     stop_strings: tuple[str, ...] = field(default=(), init=False)
+    recipe: Recipe = field(
+        default=Recipe(noise=0.85, steps=2000, clean_share=0.75, learning_rate=3e-3), init=False
+    )
 
     def __post_init__(self) -> None:
         if not self.levels or set(self.levels) - set(LEVELS):

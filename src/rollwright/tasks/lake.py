@@ -13,6 +13,7 @@ import numpy as np
 from rollwright.errors import ConfigError
 from rollwright.rng import generator
 from rollwright.tasks._content import Ids, draw, parse_id
+from rollwright.tasks._recipe import Recipe
 from rollwright.tasks.api import Observation, Verdict
 from rollwright.tree import TaskId
 
@@ -70,6 +71,9 @@ class Lake:
     grader_version: str = field(default="1", init=False)
     max_tokens: int = field(default=4, init=False)
     stop_strings: tuple[str, ...] = field(default=("\n",), init=False)
+    recipe: Recipe = field(
+        default=Recipe(noise=0.3, steps=800, clean_share=0.5, learning_rate=3e-3), init=False
+    )
 
     def __post_init__(self) -> None:
         if not 2 <= self.size <= 9 or not 0 <= self.holes < 1 or not 0 <= self.slip < 1:
@@ -114,9 +118,9 @@ class Lake:
         after = replace(state, moves=state.moves + 1)
         if move not in _MOVES:
             return after, Observation("?\n")
-        rng = generator(0, state.task_id, "slip", state.moves)
-        if rng.random() < self.slip:
-            move = _TURNED[move][int(rng.integers(2))]
+        if self.slip:
+            rng = generator(0, state.task_id, "slip", state.moves)
+            move = _TURNED[move][int(rng.integers(2))] if rng.random() < self.slip else move
         after = replace(after, place=moved(state.place, move, self.size))
         over = after.tile in "GH"
         return after, Observation(self.place_name(after.place) + "\n", terminated=over)

@@ -12,6 +12,7 @@ import numpy as np
 
 from rollwright.errors import ConfigError, EnvironmentFault
 from rollwright.tasks._content import Ids, draw, parse_id
+from rollwright.tasks._recipe import Recipe
 from rollwright.tasks.api import Observation, Verdict
 from rollwright.tree import TaskId
 
@@ -75,6 +76,7 @@ class Sudoku:
     grader_version: str = field(default="1", init=False)
     max_turns: int = field(default=1, init=False)
     stop_strings: tuple[str, ...] = field(default=(), init=False)
+    recipe: Recipe = field(default=Recipe(noise=0.1, steps=2000, learning_rate=3e-3), init=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_blanks <= self.max_blanks <= 10:
