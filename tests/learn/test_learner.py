@@ -116,7 +116,13 @@ def test_tokens_without_advantage_need_no_forward_pass():
     assert eager.num_model_tokens > lazy.num_model_tokens
     assert eager.num_tokens == lazy.num_tokens == 23
     loss, grad = gradient(model, groups, PPOClip(), TokenMean())
-    learner = Learner(model, eager_objective, TokenMean(), LearnerConfig(ratio_tolerance=None), ref)
+    learner = Learner(
+        model,
+        eager_objective,
+        TokenMean(),
+        LearnerConfig(ratio_tolerance=None, ratio_mean_tolerance=None),
+        ref,
+    )
     outcomes = accumulate(model, eager_objective, learner._plan(rows_of(groups, 0, CFG)).micro_batches)
     assert sum(float(o.loss) for o in outcomes) == pytest.approx(loss, rel=1e-10)
     assert torch.allclose(torch.cat([p.grad.flatten() for p in model.parameters()]), grad, rtol=1e-9)
@@ -213,7 +219,9 @@ def test_not_finite_is_refused_before_weights_are_touched():
     """Oracle: weights bit for bit as they were. Mutant: clip to NaN and step."""
     model = tiny_model(dtype=torch.float32)
     group = make_group(model, [1, 2], [Spec([("s", [3, 4], 0)], adv=1.0)])
-    learner = Learner(model, PPOClip(), TokenMean(), LearnerConfig(ratio_tolerance=None))
+    learner = Learner(
+        model, PPOClip(), TokenMean(), LearnerConfig(ratio_tolerance=None, ratio_mean_tolerance=None)
+    )
     with torch.no_grad():
         model.layers[0].down_proj.weight[0, 0] = float("nan")
     before = [p.detach().clone() for p in model.parameters()]

@@ -41,29 +41,42 @@ def check_finite(outcomes: Sequence[Outcome], grad_norm: float) -> None:
     )
 
 
-def check_ratio(outcomes: Sequence[Outcome], tolerance: float | None) -> float | None:
+def check_ratio(
+    outcomes: Sequence[Outcome], tolerance: float | None, mean_tolerance: float | None
+) -> float | None:
     """Return max |exp(logp_new − logp_old) − 1| over tokens of the current version; None if there are none.
 
     Raises:
-        LearnerError: it is above ``tolerance``; the message names the worst token and likely causes.
+        LearnerError: it is above ``tolerance``, or the mean above ``mean_tolerance``; the message names
+            the worst token and likely causes.
     """
-    worst, message = None, ""
+    worst, message, total, num = None, "", 0.0, 0
     for outcome in outcomes:
         micro = outcome.micro
         if not micro.is_current_T.any():
             continue
         off_T = (outcome.logp_new_T - micro.logp_old_T).expm1().abs().where(micro.is_current_T, -1.0)
+        total += float(off_T[micro.is_current_T].double().sum())
+        num += int(micro.is_current_T.sum())
         t = int(off_T.argmax())
         if worst is None or float(off_T[t]) > worst:
             worst = float(off_T[t])
             new, old = float(outcome.logp_new_T[t]), float(micro.logp_old_T[t])
             message = f"{micro.name_of(t)}: logp_old={old:.6f} from the sampler, logp_new={new:.6f} here"
-    if worst is not None and tolerance is not None and worst > tolerance:
-        raise LearnerError(
-            f"before the first update the ratio of new to old probability is off 1 by {worst:.3g}, more than"
-            f" ratio_tolerance={tolerance:g}; worst at {message}. The weights were left as they were."
-            f" Likely causes: {_CAUSES}"
-        )
+    if worst is None:
+        return None
+    mean = total / num
+    limits = (
+        ("worst", worst, "ratio_tolerance", tolerance),
+        ("mean", mean, "ratio_mean_tolerance", mean_tolerance),
+    )
+    for word, off, name, limit in limits:
+        if limit is not None and not off <= limit:
+            raise LearnerError(
+                f"before the first update the ratio of new to old probability is off 1 by {off:.3g} ({word}"
+                f" of {num} tokens), more than {name}={limit:g}; worst at {message}. The weights were left as"
+                f" they were. Likely causes: {_CAUSES}"
+            )
     return worst
 
 

@@ -113,7 +113,8 @@ class Learner:
         try:
             grad_norm = self._clip()
             check_finite(outcomes, grad_norm)
-            deviation = check_ratio(outcomes, self.cfg.ratio_tolerance) if is_first else None
+            limits = self.cfg.ratio_tolerance, self.cfg.ratio_mean_tolerance
+            deviation = check_ratio(outcomes, *limits) if is_first else None
         except LearnerError:
             self.optimizer.zero_grad(set_to_none=True)
             raise
