@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,15 @@ EOS = 0
 
 def toy_logits(prefix: Sequence[int], num_words: int, version: int = 0) -> NDArray[np.float64]:
     """Return logits [V] that depend on the prefix and the version alone."""
+    return _toy_logits(tuple(prefix), num_words, version)
+
+
+@lru_cache(maxsize=1 << 16)
+def _toy_logits(prefix: tuple[int, ...], num_words: int, version: int) -> NDArray[np.float64]:
     digest = hashlib.blake2b(f"{version}:{list(prefix)}".encode(), digest_size=8).digest()
     logits = np.random.default_rng(int.from_bytes(digest, "little")).normal(0, 1.2, num_words)
     logits[EOS] -= 0.8
+    logits.flags.writeable = False  # it is shared
     return logits
 
 
