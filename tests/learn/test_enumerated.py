@@ -157,23 +157,26 @@ def raw_reward(group: Group) -> Group:
 
 
 def test_unscored_rollouts_are_in_no_denominator():
-    """Oracle: a hand-made sum over groups of one, in which half of the sequences are not scored."""
-    policy = TabularPolicy.random(7)
+    """Oracle: a loop over ordered pairs, of which half of the sequences are not scored. Mutant: count an
+    unscored rollout in the mean."""
+    policy = TabularPolicy.random(7, length=2)
 
     def half(sequence: tuple[int, ...]) -> float | None:
-        return None if sequence[0] == 0 else 1.0
+        return None if sequence[0] == 0 else 1.0 + sequence[1]
 
     def credit(group: Group) -> Group:
-        credited = [
-            msgspec.structs.replace(t, advantages=(0.0 if t.score is None else 1.0,) * 3)
-            for t in group.trajectories
-        ]
+        credited = [msgspec.structs.replace(t, advantages=(t.score or 0.0,) * 2) for t in group.trajectories]
         return msgspec.structs.replace(group, trajectories=tuple(credited))
 
-    got = expected_estimator_gradient(policy, half, 1, credit, Reinforce(), SUM)
+    got = expected_estimator_gradient(policy, half, 2, credit, Reinforce(), SUM)
     logits = policy.logits.clone().requires_grad_(True)
-    is_scored = torch.tensor([s[0] != 0 for s in policy.sequences()], dtype=torch.float64)
-    value = (policy.logps(logits).sum(1) * policy.probabilities() * is_scored).sum()
+    logp, p = policy.logps(logits).sum(1), policy.probabilities()
+    rewards = [half(s) for s in policy.sequences()]
+    value = torch.zeros((), dtype=torch.float64)
+    for i, one in enumerate(rewards):
+        for j, two in enumerate(rewards):
+            scored = [(k, r) for k, r in ((i, one), (j, two)) if r is not None]
+            value = value + p[i] * p[j] * sum(r * logp[k] for k, r in scored) / max(len(scored), 1)
     assert torch.allclose(got, torch.autograd.grad(value, logits)[0], atol=1e-12)
 
 

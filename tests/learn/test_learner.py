@@ -128,6 +128,25 @@ def test_tokens_without_advantage_need_no_forward_pass():
     assert torch.allclose(torch.cat([p.grad.flatten() for p in model.parameters()]), grad, rtol=1e-9)
 
 
+def test_sequence_ratio_sees_tokens_without_advantage():
+    """Oracle: the GSPO gradient by a plain loop, for a trajectory whose credit is zero on some tokens.
+
+    Mutant: run the model only where the advantage is not zero, which changes the mean ratio."""
+    group = make_group(tiny_model(), [1, 2], [Spec([("s", [3, 4, 5, 6], 0)])])
+    adv = (0.0, 1.0, 0.0, -0.5)
+    partly = msgspec.structs.replace(group.trajectories[0], advantages=adv)
+    group = msgspec.structs.replace(group, trajectories=(partly,))
+    model = tiny_model(scale=8.3)
+    _, grad = gradient(model, [group], GSPO(0.9, 10.0), TokenMean())
+    logp = plain_logp(model, [1, 2, 3, 4, 5, 6], 1.0)
+    new = torch.stack([logp[1 + j, 3 + j] for j in range(4)])
+    old = torch.tensor(group.response(partly).logp_old)
+    ratio = (new.detach() - old).mean().exp()
+    want = torch.autograd.grad(-(ratio * torch.tensor(adv) * new).sum() / 4, list(model.parameters()))
+    want = torch.cat([g.flatten() for g in want])
+    assert (grad - want).norm() < 1e-6 * want.norm()
+
+
 def test_first_gradient_is_reinforce_on_the_model():
     """Law 7. Oracle: −Σ A·∇logp / n by a plain loop. Mutant: logp_old detached from a second pass hides
     an error in the record; here the record is used."""

@@ -157,8 +157,12 @@ def test_flat_concatenation_changes_nothing(objective):
 
 @pytest.mark.parametrize("objective", ALL, ids=str)
 def test_zero_advantage_claim(objective):
-    """Oracle: the claim `is_zero_at_zero_adv` itself, at ratios far from 1 and at overflow."""
-    loss, new = run(objective, [5.0, 1e-3, 1e30], [0.0, 0.0, 0.0])
+    """Oracle: the claim `is_zero_at_zero_adv` itself, at ratios far from 1 and at overflow.
+
+    Mutant: a log ratio that is not held (inf · 0 = NaN)."""
+    loss, new = run(objective, [5.0, 1e-3, 1.0], [0.0, 0.0, 0.0], logp_old=[-1.0, -1.0, -1.0])
+    old = torch.tensor([-1.0, -1.0, -5000.0], dtype=D)
+    loss = objective(new, old, torch.zeros(3, dtype=D), torch.ones(3).bool(), old, torch.tensor([0, 0, 1]))
     grad = torch.autograd.grad(loss.sum(), new)[0]
     is_zero = loss.abs().sum().item() == 0 and grad.abs().sum().item() == 0
     assert is_zero == objective.is_zero_at_zero_adv
