@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -149,10 +150,10 @@ def pack(parts: Sequence[Part], like: Tensor) -> MicroBatch:
     starts = np.cumsum([0, *lengths[:-1]])
     real = torch.promote_types(like.dtype, torch.float32)
 
-    def join(values: list[NDArray[np.generic]], dtype: torch.dtype) -> Tensor:
+    def join(values: Sequence[NDArray[Any]], dtype: torch.dtype) -> Tensor:
         return torch.from_numpy(np.concatenate(values)).to(device=like.device, dtype=dtype)
 
-    def steps(name: str) -> list[NDArray[np.generic]]:
+    def steps(name: str) -> list[NDArray[Any]]:
         return [getattr(part.row, name)[part.steps_T] for part in parts]
 
     nums = [len(part.steps_T) for part in parts]

@@ -132,7 +132,8 @@ def _check(row: Row) -> None:
         return
     if row.num_prompt < 1:
         raise LearnerError(f"{row.name} has an empty prompt; the first token needs one token before it")
-    for what, values in (("advantage", row.adv_R), ("behaviour logprob", row.logp_old_R)):
+    what_to_values = {"advantage": row.adv_R, "behaviour logprob": row.logp_old_R}
+    for what, values in what_to_values.items():
         if not np.isfinite(values[trained]).all():
             at = int(np.flatnonzero(trained & ~np.isfinite(values))[0])
             raise LearnerError(f"{row.name}: the {what} of response step {at} is {values[at]}")
