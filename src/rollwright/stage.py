@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -185,6 +186,9 @@ class GroupView:
     oldest_version: int
 
 
+_IS_COMPLETE, _IS_KEPT = attrgetter("is_complete"), attrgetter("is_kept")
+
+
 @dataclass(frozen=True, slots=True)
 class StepView:
     """What Allocate and Control see of the step."""
@@ -200,8 +204,8 @@ class StepView:
 
     def __post_init__(self) -> None:
         # Counted once: a control reads them at every event, and one view serves many events.
-        object.__setattr__(self, "num_complete", sum(g.is_complete for g in self.groups))
-        object.__setattr__(self, "num_kept", sum(g.is_kept is True for g in self.groups))
+        object.__setattr__(self, "num_complete", sum(map(_IS_COMPLETE, self.groups)))
+        object.__setattr__(self, "num_kept", list(map(_IS_KEPT, self.groups)).count(True))
 
 
 @dataclass(frozen=True, slots=True)

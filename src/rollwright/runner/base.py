@@ -111,7 +111,7 @@ class Base:
             version=self.version,
             round=self.round,
             num_tasks=self.settings.num_tasks,
-            groups=tuple(self._views[group_id] for group_id in self.groups),
+            groups=tuple(map(self._views.__getitem__, self.groups)),
             num_held=len(self.held),
         )
         return self._view
