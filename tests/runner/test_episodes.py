@@ -107,6 +107,10 @@ def test_an_observation_must_leave_room_for_a_token(num, fits):
     assert bool(asks) is fits
     if fits:
         assert (hand.owed[asks[0]].start, hand.owed[asks[0]].max_tokens) == (39, 1)
+    else:
+        hand.score(hand.asks(Score)[0], 1.0)
+        [trajectory] = hand.batch.groups[0].trajectories
+        assert hand.batch.groups[0].response(trajectory).tokens == (3,) * 4, "it is left out whole"
 
 
 @pytest.mark.parametrize(("num", "kept"), [(34, 34), (35, 0)])

@@ -16,9 +16,8 @@ from rollwright.tree import TaskId
 class Shuffled:
     """Pick the next tasks of the epoch's permutation.
 
-    The position is the number of tasks picked so far, so a resumed run goes on with the same task.
-    Returns fewer tasks than asked for only if there are fewer tasks at all: a batch never holds one
-    task twice unless the batch is larger than the task set.
+    The position is the number of tasks picked so far, so a resumed run goes on with the same task. A pick
+    that spans the end of an epoch may hold a task twice: two visits, two groups.
     """
 
     def pick(self, history: History, num_tasks: int, rng: np.random.Generator) -> Sequence[TaskId]:
