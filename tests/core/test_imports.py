@@ -19,7 +19,7 @@ MODULES = {
 VOCABULARY = {f"rollwright.{name}" for name in ("tree", "ledger", "events", "errors", "rng")}
 # Rooms that import neither torch nor asyncio, however deep.
 PURE = (
-    *VOCABULARY,
+    *sorted(VOCABULARY),
     "rollwright.stage",
     "rollwright.method",
     "rollwright.discovery",
