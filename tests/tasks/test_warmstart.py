@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from rollwright.engine.checkpoint import load_model, load_tokenizer
-from rollwright.errors import ConfigError
+from rollwright.errors import ConfigError, DataError
 from rollwright.tasks import warmstart as module
 from rollwright.tasks._recipe import Recipe
 from rollwright.tasks.registry import load_task, shipped_checkpoint
@@ -91,6 +91,9 @@ def test_warmstart_leaves_a_checkpoint_with_its_record(tmp_path):
     assert load_tokenizer(tmp_path / "m").eos_ids == (EOS_ID,)
     with pytest.raises(ConfigError, match=r"noise=1\.5"):
         warmstart("lake", tmp_path / "m", noise=1.5)
+    (tmp_path / "one.jsonl").write_text('{"prompt": "2+2=", "answer": 4}')
+    with pytest.raises(DataError, match="holds no instance out"):
+        warmstart(f"jsonl:{tmp_path / 'one.jsonl'}", tmp_path / "m", steps=1)
 
 
 @pytest.mark.parametrize("name", ["countdown", "lake", "calc", "sudoku"])

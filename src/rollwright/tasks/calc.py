@@ -66,7 +66,7 @@ class Calc:
     grader_version: str = field(default="1", init=False)
     max_tokens: int = field(default=12, init=False)
     stop_strings: tuple[str, ...] = field(default=("=",), init=False)
-    recipe: Recipe = field(default=Recipe(noise=0.15, steps=1500, learning_rate=3e-3), init=False)
+    recipe: Recipe = field(default=Recipe(noise=0.25, steps=1200, learning_rate=3e-3), init=False)
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_operations <= self.max_operations <= 12 or self.largest < 2:

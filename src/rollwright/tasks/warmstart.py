@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from rollwright.engine.checkpoint import save_model
 from rollwright.engine.model import Decoder, DecoderConfig, new_model
-from rollwright.errors import ConfigError, ModelError
+from rollwright.errors import ConfigError, DataError, ModelError
 from rollwright.rng import generator
 from rollwright.tasks._recipe import Recipe
 from rollwright.tasks.api import Task
@@ -65,6 +65,8 @@ def warmstart(
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     recipe = replace(getattr(built, "recipe", Recipe()), **given)
     _check(recipe)
+    if not built.ids("test"):
+        raise DataError(f"task {task!r} holds no instance out to measure on; give it a larger test share")
     tokenizer = byte_tokenizer() if recipe.is_bytes else character_tokenizer()
     began = time.monotonic()
     model = train(built, tokenizer, recipe, seed, progress)
