@@ -200,13 +200,14 @@ class Training:
             return
         load_checkpoint(path, self.parts.learner)
         version = self.parts.learner.version
-        batches: list[EmitBatch] = []
+        # By version: a run that was resumed before its learner answered was given the batch again.
+        batches: dict[int, EmitBatch] = {}
 
         def fold(event: Any) -> list[AnyCommand]:
             commands = self.runner.step(event)
             for command in commands:
                 if isinstance(command, EmitBatch) and command.version >= version:
-                    batches.append(command)
+                    batches[command.version] = command
                 elif isinstance(command, Report):
                     self._record(command)
             if isinstance(event, Published) and self.runner.version > version:
@@ -218,7 +219,7 @@ class Training:
         self.parts.engine.publish(self.runner.version)
         self.started_at = self.runner.last_at
 
-    def _catch_up(self, batches: list[EmitBatch]) -> None:
-        for batch in batches:
+    def _catch_up(self, batches: dict[int, EmitBatch]) -> None:
+        for batch in batches.values():
             self.parts.learner.update(batch.groups, batch.version)
         batches.clear()
