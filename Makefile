@@ -1,16 +1,17 @@
 # Every target sets up its own environment in .venv first; nothing has to be installed by hand.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMP := .venv/.ready
 
-.PHONY: setup demo test test-all bench crash-test lint lines clean
+.PHONY: setup demo test test-all parity bench crash-test lint lines clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (once; a few minutes on a fresh machine)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(PIP) -e '.[dev]'
 	@touch $@
 
 demo: $(STAMP)
@@ -19,13 +20,17 @@ demo: $(STAMP)
 test: $(STAMP) lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-test-all: $(STAMP) lint
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[parity]'
+# Other trainers, as oracles and competitors. verl's own requirements name an older transformers.
+parity: $(STAMP)
+	@$(PIP) -e '.[parity]'
+	@$(PIP) --no-deps verl
+
+test-all: parity lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-bench: $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[parity]'
+bench: parity
 	$(BIN)/python benchmarks/virtual_rollouts.py
+	$(BIN)/python benchmarks/journal_events.py
 	$(BIN)/python benchmarks/step_vs_trl.py
 
 crash-test: $(STAMP)
