@@ -270,6 +270,16 @@ def test_new_weights_at_the_end_of_a_sequence_leave_it_to_the_old_ones():
     assert [(e.at, len(e.tokens), e.version, e.stop) for e in bench.events] == [(2.5, 2, 0, StopReason.EOS)]
 
 
+def test_an_abort_right_after_new_weights_gives_nothing_twice():
+    """Oracle: by hand. What was made was reported at 4.0 with the publication; at 4.5 there is no more."""
+    bench = Bench({"a": 9}, engine_model())
+    bench.submit("a")
+    bench.clock.plan(4.0, bench.engine.publish, 1)
+    bench.clock.plan(4.5, bench.abort, "a")
+    bench.run()
+    assert bench.got == [(4.0, "a", 3, None), (4.5, "a", 0, StopReason.INTERRUPTED)]
+
+
 def test_use_counts_work_in_progress():
     """Oracle: by hand. At 2.0 one slot was taken for 2.0 and another ask waited for 2.0."""
     bench = Bench({"a": 9, "b": 9}, engine_model())
