@@ -240,9 +240,9 @@ def test_exemptions_are_taken_at_their_word():
     check_method(variant(objective=Doubled(), declares=frozenset({"biased", "off_policy"})), only=[7])
 
 
-def test_an_unbiased_method_passes_every_law():
+def test_an_unbiased_method_needs_no_exemption():
     """REINFORCE leave-one-out with a constant length declares nothing and breaks nothing."""
-    check_method(lambda: variant(**UNBIASED, declares=frozenset()), parent=GRPO)
+    check_method(lambda: variant(**UNBIASED, declares=frozenset()), parent=GRPO, only=range(3, 9))
 
 
 def test_all_broken_laws_are_told_at_once():

@@ -14,7 +14,7 @@ class Crash(BaseException):
 def config(**changes):
     fields = {
         "task": "lake",
-        "num_steps": 5,
+        "num_steps": 4,
         "num_tasks": 2,
         "checkpoint_every": 100,
         "threads": 1,
@@ -29,16 +29,14 @@ def weights(training):
     return torch.cat([p.detach().flatten() for p in training.parts.model.parameters()])
 
 
-def crash_at(training, update, is_after):
-    """Let the learner die at one update of this process: before it, or when it is made but not recorded."""
+def crash_at(training, update):
+    """Let the learner die at one update of this process, when it is made but not recorded."""
     learner, count = training.parts.learner, 0
     kept = learner.update
 
     def dying(groups, version):
         nonlocal count
         count += 1
-        if count == update and not is_after:
-            raise Crash
         figures = kept(groups, version)
         if count == update:
             raise Crash
@@ -47,8 +45,7 @@ def crash_at(training, update, is_after):
     learner.update = dying
 
 
-@pytest.mark.parametrize("is_after", [False, True])
-def test_two_crashes_train_every_batch_once(tmp_path, is_after):
+def test_two_crashes_train_every_batch_once(tmp_path):
     """Metamorphic: die at the second batch, then at the third; the final weights are the same, bit for bit.
 
     The resumed run is given the second batch again, so the journal holds it twice before it was published;
@@ -59,7 +56,7 @@ def test_two_crashes_train_every_batch_once(tmp_path, is_after):
 
     training = Training.start(config(), tmp_path / "run", lambda row: None)
     for update in (2, 2):
-        crash_at(training, update, is_after)
+        crash_at(training, update)
         with pytest.raises(Crash):
             training.run()
         training = Training.resume(tmp_path / "run", lambda row: None)
