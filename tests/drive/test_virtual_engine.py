@@ -278,6 +278,7 @@ def test_an_abort_right_after_new_weights_gives_nothing_twice():
     bench.clock.plan(4.5, bench.abort, "a")
     bench.run()
     assert bench.got == [(4.0, "a", 3, None), (4.5, "a", 0, StopReason.INTERRUPTED)]
+    assert bench.engine.account().num_made == 3
 
 
 def test_use_counts_work_in_progress():
