@@ -1,7 +1,8 @@
 """Warm starts: masks, loss, determinism, and the checkpoints that ship."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,6 +109,18 @@ def test_shipped_checkpoints_are_small_and_their_records_say_what_they_reach(nam
     assert 0.2 <= held_out["sampled"]["success"] <= 0.5
     assert held_out["sampled"]["num_tasks"] >= 300 and held_out["sampled"]["num_not_scored"] == 0
     assert held_out["greedy"]["low"] <= held_out["greedy"]["success"] <= held_out["greedy"]["high"]
+
+
+@pytest.mark.parametrize("name", ["countdown", "lake", "calc", "sudoku"])
+def test_documented_figures_are_the_recorded_ones(name):
+    """Oracle: the record; kills documentation that outlives its checkpoint."""
+    record = json.loads((shipped_checkpoint(name) / "warmstart.json").read_text())
+    cells = [f"`{record['command']}`"]
+    for kind in ("sampled", "greedy"):
+        one = record["held_out"][kind]
+        cells.append(f"{100 * one['success']:.1f}% [{100 * one['low']:.1f}, {100 * one['high']:.1f}]")
+    assert " | ".join(cells) in (Path(__file__).parents[2] / "docs" / "tasks.md").read_text()
+    assert record["recipe"] == asdict(load_task(name).recipe)
 
 
 @pytest.mark.slow
