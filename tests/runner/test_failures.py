@@ -6,7 +6,7 @@ import pytest
 
 from rollwright.drive.inline import InlineDriver
 from rollwright.drive.world import World
-from rollwright.errors import EngineError, LawBroken
+from rollwright.errors import ConfigError, EngineError, LawBroken
 from rollwright.events import Published, Reset, Sampled, Score, Started, Submit
 from rollwright.runner import Runner
 from rollwright.stage import Verdict
@@ -88,9 +88,9 @@ def test_a_grader_that_raises_gives_no_reward():
     assert any("toy grader cannot read this" in note for note in reports[0].notes)
 
 
-@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("reward", [math.nan, math.inf, -math.inf, 1e200, -1e31])
 def test_a_reward_that_is_no_number_is_not_scored(reward):
-    """NaN and infinity are a grader's error: the siblings' mean does not see them."""
+    """NaN, infinity and what no learner can hold are a grader's error: the siblings do not see them."""
     hand = Hand(num_steps=1, num_tasks=1)
     hand.start()
     hand.finish_rollouts([1.0, reward, 0.0, 1.0])
@@ -297,3 +297,36 @@ def test_an_answer_that_breaks_the_engines_contract_is_refused(fields, message):
     hand.start()
     with pytest.raises(LawBroken, match=message):
         hand.send(Sampled(ask=hand.asks(Submit)[0], **fields))
+
+
+def test_many_kinds_of_failure_are_summed_up():
+    """Messages that are all different must not fill the report: the eight most frequent, then a sum."""
+    hand = Hand(plain_method(12), num_tasks=1, num_steps=1)
+    hand.start()
+    first, *others = hand.asks(Submit)
+    for i, ask in enumerate(others):
+        hand.fail(ask, "engine", f"lost {max(i, 2)}")
+    hand.sample(first, (3, 0))
+    hand.score(hand.asks(Score)[0], 1.0)
+    hand.publish()
+    notes = hand.reports[0].notes
+    assert notes[0] == "3 of 12 rollouts failed: lost 2 (engine)"
+    assert len(notes) == 9 and notes[-1] == "1 of 12 rollouts failed in 1 other ways"
+
+
+def test_a_run_without_tasks_is_refused():
+    """Nothing to choose from is a clear error, before anything is sampled."""
+    with pytest.raises(ConfigError, match="no tasks"):
+        Hand(tasks=())
+
+
+class Nothing:
+    def pick(self, history, num_tasks, rng):
+        return []
+
+
+def test_a_select_that_finds_nothing_ends_the_run():
+    """Not a loop of empty steps: the reason says that nothing was granted."""
+    hand = Hand(plain_method(select=Nothing()), num_steps=1000)
+    hand.send(Started())
+    assert hand.finished is not None and hand.finished.startswith("nothing to roll out")

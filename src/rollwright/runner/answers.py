@@ -10,6 +10,8 @@ from rollwright.runner.base import Base
 from rollwright.runner.state import AskState, GroupState, LiveAsk
 from rollwright.tree import Node, Origin, StopReason
 
+MAX_REWARD = 1e30  # what float32 holds with its square in float64; NaN and infinities are beyond it too
+
 
 class Answers(Base):
     """The part of the runner that takes answers to its asks."""
@@ -74,8 +76,8 @@ class Answers(Base):
         self.ledger.spend(Unit.GRADER_CALLS, 1)
         trajectory = group.trajectories[live.parent]
         reward, status = event.reward, event.status
-        if reward is not None and not abs(reward) < float("inf"):
-            self.note_failure("grader", f"reward {reward}; expected a finite number or None")
+        if reward is not None and not abs(reward) <= MAX_REWARD:
+            self.note_failure("grader", f"reward {reward}; expected None or a number within ±{MAX_REWARD:g}")
             reward, status = None, "grader_error"
         group.trajectories[live.parent] = msgspec.structs.replace(
             trajectory, reward=reward, status=status, rewards=event.rewards, score=reward

@@ -24,6 +24,8 @@ from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase
 from rollwright.stage import Left
 from rollwright.tree import Group, TaskId
 
+MAX_NOTES = 8  # kinds of failure that a step's report tells apart
+
 
 class Steps(Answers):
     """The part of the runner that moves from step to step."""
@@ -218,8 +220,12 @@ class Steps(Answers):
     def _report(self) -> Report:
         metrics = self._measure()
         total = int((metrics.get("num_rollouts") or 0) + (metrics.get("num_failed") or 0))
-        notes = tuple(f"{num} of {total} rollouts failed: {what}" for what, num in self.failures.items())
-        return Report(step=self.step_number, metrics=metrics, notes=notes)
+        worst = sorted(self.failures.items(), key=lambda item: -item[1])
+        notes = [f"{num} of {total} rollouts failed: {what}" for what, num in worst[:MAX_NOTES]]
+        if rest := worst[MAX_NOTES:]:
+            num = sum(num for _, num in rest)
+            notes.append(f"{num} of {total} rollouts failed in {len(rest)} other ways")
+        return Report(step=self.step_number, metrics=metrics, notes=tuple(notes))
 
     def _leave(self) -> list[AnyCommand]:
         leaving, self.leaving = self.leaving, []
