@@ -10,7 +10,7 @@ from rollwright.errors import LawBroken
 from rollwright.events import Sampled, Submit
 from rollwright.runner.settings import Settings
 from rollwright.runner.state import GroupState, LiveAsk, short
-from rollwright.tree import Node, NodeId, Origin, StopReason, TaskId
+from rollwright.tree import Node, NodeId, Origin, StopReason
 
 
 class Nodes:
@@ -18,7 +18,6 @@ class Nodes:
 
     def __init__(self, settings: Settings, asks: dict[str, LiveAsk]) -> None:
         self.settings, self.asks = settings, asks
-        self.keys: dict[tuple[TaskId, str], int] = {}
 
     def new_ask(self, group: GroupState, plan: int, kind: str, stream: str) -> LiveAsk:
         num = group.num_nodes.get(f"ask {stream}", 0)
@@ -55,11 +54,7 @@ class Nodes:
         if num_top is None:
             assert isinstance(live.command, Submit)
             num_top = live.command.num_top
-        group_task = live.group.rpartition("#")[0]
-        key = self.keys.get((group_task, live.stream))
-        if key is None:
-            key = randomness.stream_key(self.settings.seed, group_task, live.stream)
-            self.keys[group_task, live.stream] = key
+        key = randomness.stream_key(self.settings.seed, group.task, live.stream)
         return Submit(
             ask=live.id,
             group=live.group,
