@@ -5,8 +5,8 @@ import inspect
 import pytest
 
 from rollwright.discovery import load_method, method_factories
-from rollwright.testing import laws_of_learning  # noqa: F401  (imports torch before any test is timed)
-from rollwright.testing.laws import check_method
+from rollwright.testing import check_method
+from rollwright.testing import laws_of_learning as _  # noqa: F401  (imports torch before any test is timed)
 
 NAMES = sorted(method_factories())
 # Options with which a method does on the toy what it does at scale.

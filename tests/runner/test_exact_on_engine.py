@@ -16,9 +16,9 @@ from rollwright.engine.sampler import Controls, draw
 from rollwright.events import Published
 from rollwright.runner import Runner
 from rollwright.testing.chaos import Meddle
+from rollwright.testing.decoded import tiny_decoder
 from rollwright.testing.fake import ToyTask, ToyTokenizer
 from rollwright.testing.hand import plain_method
-from rollwright.testing.laws_of_learning import tiny_decoder
 from rollwright.testing.scenarios import Scenario
 from rollwright.tree import Origin
 
