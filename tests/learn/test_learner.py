@@ -234,6 +234,23 @@ def test_case_l01_temperature_is_part_of_the_logprob():
     assert "ratio_max_dev" not in found
 
 
+def test_a_small_error_of_every_token_is_refused_too():
+    """Oracle: by hand: all records off by 1e-3 pass the worst token's limit and fail the mean's; one token
+    off by 1e-3 among eleven passes both. Mutant: a mean over the worst token only."""
+    group = make_group(tiny_model(), [1, 2], [Spec([("s", list(range(11)), 0)], adv=1.0)])
+    node = group.nodes["t/0#0/0.0"]
+    for num_off, is_refused in ((11, True), (1, False)):
+        logprobs = tuple(x + 1e-3 * (i < num_off) for i, x in enumerate(node.logprobs))
+        nodes = {**group.nodes, node.id: msgspec.structs.replace(node, logprobs=logprobs)}
+        learner = Learner(tiny_model(), PPOClip(), TokenMean())
+        if is_refused:
+            with pytest.raises(LearnerError, match="mean of 11 tokens"):
+                learner.update([msgspec.structs.replace(group, nodes=nodes)], 0)
+        else:
+            found = learner.update([msgspec.structs.replace(group, nodes=nodes)], 0)
+            assert found["ratio_max_dev"] == pytest.approx(1e-3, rel=1e-2)
+
+
 def test_not_finite_is_refused_before_weights_are_touched():
     """Oracle: weights bit for bit as they were. Mutant: clip to NaN and step."""
     model = tiny_model(dtype=torch.float32)

@@ -19,7 +19,7 @@ class LearnerConfig:
         betas, eps, weight_decay: AdamW's; decay acts on matrices only, not on norms and biases.
         max_grad_norm: the gradient's global norm is cut to this; None leaves it.
         micro_batch_tokens: tokens that go through the model at once. It changes speed and memory, never
-            the result beyond rounding. None chooses: 2,048 on a CPU, 32,768 on an accelerator.
+            the result beyond rounding. None chooses: 4,096 on a CPU, 32,768 on an accelerator.
         num_updates: mini-batches, and so optimizer steps, that a batch's groups are dealt into.
         num_epochs: how often the batch is gone through.
         warmup_updates: optimizer steps over which the learning rate rises linearly from 0.

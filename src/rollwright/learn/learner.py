@@ -20,7 +20,7 @@ from rollwright.stages.objective import READABLE, Objective
 from rollwright.stages.reduce import Reduce
 from rollwright.tree import Group
 
-MICRO_BATCH_TOKENS = {"cpu": 2048}
+MICRO_BATCH_TOKENS = {"cpu": 4096}
 MICRO_BATCH_TOKENS_ELSEWHERE = 32768
 
 
