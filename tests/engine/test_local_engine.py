@@ -336,6 +336,28 @@ def test_weights_without_numbers_are_an_error_not_a_sample():
     assert set(got["b"].versions) == {0, 2}
 
 
+def test_one_broken_sequence_does_not_spoil_the_others():
+    """Oracle: the others alone. Broken by: going on with wiped keys after the error."""
+    model = lively_model(config(tie_embeddings=False))
+    with torch.no_grad():
+        model.embed[50] = float("nan")
+    good = [ask("a", PROMPT, chunk=4), ask("c", [3, 4], sampling=Sampling(top_k=3))]
+    want = run(LocalEngine(model), good)
+    local = LocalEngine(model)
+    got = {"a": Answer(), "c": Answer()}
+    local.submit(*good[0])
+    got["a"].add(*local.step())
+    local.submit(*ask("b", [4, 50, 5]))
+    local.submit(*good[1])
+    with pytest.raises(EngineError, match="logits of ask 'b' are not finite"):
+        local.step()
+    local.abort("b")
+    while local.num_live:
+        for event in local.step():
+            got[event.ask].add(event)
+    assert all(got[name].exact == want[name].exact for name in want)
+
+
 def test_qwen3_and_llama_shapes_run(model):
     """Oracle: the packed forward, for head norms, one kv head and odd sizes."""
     for changes in (

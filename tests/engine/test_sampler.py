@@ -137,9 +137,10 @@ def test_greedy_takes_the_first_of_equals_and_reports_temperature_one():
 
 
 def test_equal_tokens_are_cut_by_id():
-    """Oracle: closed form: of four equal tokens top-k 2 keeps ids 0 and 1."""
-    got = draw(torch.zeros(500, 4), controls(500, top_k=2), words_of(500))
-    assert set(got.tokens) == {0, 1} and got.kept_masses[0] == pytest.approx(0.5)
+    """Oracle: closed form: of equal tokens top-k 2 keeps ids 0 and 1."""
+    for vocab, num in ((4, 500), (5000, 60)):
+        got = draw(torch.zeros(num, vocab), controls(num, top_k=2), words_of(num))
+        assert set(got.tokens) == {0, 1} and got.kept_masses[0] == pytest.approx(2 / vocab)
 
 
 def test_rows_do_not_depend_on_each_other():

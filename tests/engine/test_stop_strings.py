@@ -68,6 +68,14 @@ def test_incremental_check_equals_decoding_everything(make, strings):
         assert first_stop(stops, tokens, strings) == first_stop_slowly(tokenizer, tokens, strings), tokens
 
 
+def test_characters_spread_over_many_tokens():
+    """Oracle: slow reference: two emoji of four byte tokens each. Broken by: a window that never grows."""
+    tokenizer = metaspace()
+    stops = StopStrings(tokenizer, tokenizer.vocab_size)
+    tokens = [5, *(9 + byte for byte in "😀😀".encode()), 5]
+    assert first_stop(stops, tokens, ("😀😀",)) == first_stop_slowly(tokenizer, tokens, ("😀😀",)) == 9
+
+
 def test_case_t06_the_completing_token_is_the_last():
     """Oracle: case T06: "\\nOb" + "servation:" stops at token 5 of 6."""
     pieces = ["The", " end", ".", "\nOb", "servation:", " x"]

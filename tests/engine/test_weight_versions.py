@@ -55,6 +55,21 @@ def test_a_sequence_in_flight_goes_on_under_the_new_weights():
     assert (answer.tokens[6:], answer.logprobs[6:]) == (fresh.tokens, fresh.logprobs)
 
 
+def test_a_forced_token_is_forced_once():
+    """Oracle: the same ask without a publish between: equal weights, so equal tokens."""
+    model = lively_model()
+    want = run(LocalEngine(model), [ask("a", PROMPT, first=33, chunk=4)])["a"]
+    local = LocalEngine(model)
+    got = Answer()
+    local.submit(*ask("a", PROMPT, first=33, chunk=4))
+    got.add(*local.step())
+    local.publish(1)
+    while local.num_live:
+        for event in local.step():
+            got.add(event)
+    assert got.exact == want.exact and set(got.versions) == {0, 1}
+
+
 def test_abort_right_after_publish_returns_the_older_chunk_once():
     """Oracle: closed form: the six tokens of version 0, labelled so, and nothing more."""
     model = lively_model()

@@ -35,6 +35,7 @@ def flush(table: SlotTable, entry: Entry, stop: StopReason | None, version: int)
         top=_top(table, entry, num) if command.num_top else None,
         stop=stop,
         prefilled=prefilled,
+        attempt=command.attempt,
     )
 
 
@@ -58,6 +59,7 @@ def waiting_answer(entry: Entry, earlier: Sequence[Sampled], version: int) -> Sa
             top=event.top,
             stop=StopReason.INTERRUPTED,
             prefilled=event.prefilled,
+            attempt=event.attempt,
         )
     command = entry.command
     return Sampled(
@@ -71,4 +73,5 @@ def waiting_answer(entry: Entry, earlier: Sequence[Sampled], version: int) -> Sa
         top=() if command.num_top else None,
         stop=StopReason.INTERRUPTED,
         prefilled=entry.prefilled,
+        attempt=command.attempt,
     )

@@ -75,6 +75,7 @@ class StopStrings:
             text = self._tokenizer.decode(list(tokens[-num:]))
             if any(s in text for s in strings):
                 return True
-            if num >= len(tokens) or len(text) >= longest + len(self._tokenizer.decode([tokens[-1]])):
+            whole = text.lstrip(_REPLACEMENT)  # the window may begin within a character
+            if num >= len(tokens) or len(whole) >= longest + len(self._tokenizer.decode([tokens[-1]])):
                 return False
             num *= 2
