@@ -23,7 +23,7 @@ test: $(STAMP) lint
 # Other trainers, as oracles and competitors. verl's own requirements name an older transformers.
 parity: $(STAMP)
 	@$(PIP) -e '.[parity]'
-	@$(PIP) --no-deps verl
+	@$(PIP) --no-deps verl==0.9.1
 
 test-all: parity lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -132,4 +132,5 @@ def _learner_config(config: RunConfig) -> LearnerConfig:
         max_grad_norm=config.max_grad_norm,
         micro_batch_tokens=config.micro_batch_tokens,
         num_updates=config.num_updates,
+        seed=config.seed,
     )
