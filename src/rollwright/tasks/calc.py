@@ -139,8 +139,9 @@ class Calc:
         A slip changes the operator or copies a wrong number; after an early stop the last value is
         given as the answer.
         """
-        state, episode, instead = self.reset(task_id), [], {}
-        last = 0
+        state, last = self.reset(task_id), 0
+        episode: list[str] = []
+        instead: dict[int, int] = {}  # the value that a slip gave in the place of the right one
         for left, operator, right, value in calls_of(state.expression):
             left, right = instead.pop(left, left), instead.pop(right, right)
             if rng.random() < noise:
