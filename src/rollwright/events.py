@@ -25,6 +25,8 @@ class Sampled(Event, frozen=True):
 
     ``stop`` is None while more is to come; INTERRUPTED when an abort gave back what was made.
     Arrays have one entry per token. ``prefilled`` counts tokens prefilled for it in this chunk.
+    ``attempt`` is that of the submit which it answers: a worker that was given up may still report, and
+    what it says must not be taken for the answer of the one that was asked after it. None is not known.
     """
 
     ask: NodeId
@@ -37,6 +39,7 @@ class Sampled(Event, frozen=True):
     top: tuple[tuple[tuple[int, float], ...], ...] | None = None
     stop: StopReason | None = None
     prefilled: int = 0
+    attempt: int | None = None
 
 
 class Observed(Event, frozen=True):
@@ -154,6 +157,7 @@ class Submit(Command, frozen=True):
     num_top: int = 0
     chunk: int = 0  # answer at least every this many tokens; 0 only at the end
     turn_start: int | None = None  # where the turn began, if before start: stop strings may begin there
+    attempt: int = 0  # how often the ask was submitted before; its answers say which one they answer
 
 
 class Fork(Submit, frozen=True):

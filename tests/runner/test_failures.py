@@ -7,7 +7,7 @@ import pytest
 from rollwright.drive.inline import InlineDriver
 from rollwright.drive.world import World
 from rollwright.errors import ConfigError, EngineError, LawBroken
-from rollwright.events import Published, Reset, Sampled, Score, Started, Submit
+from rollwright.events import Published, Reset, Sampled, Score, Started, Submit, WorkerLost
 from rollwright.runner import Runner
 from rollwright.stage import Verdict
 from rollwright.testing.fake import FakeEngine, ToyTask, ToyTokenizer
@@ -228,6 +228,24 @@ def test_late_answers_are_counted():
     assert hand.runner.ledger.reasons == {"failed:late": 3}
     assert hand.runner.groups["t/0#0"].nodes == before
     assert hand.runner.groups["t/0#0"].trajectories["t/0#0/0.0"].reward == 1.0
+
+
+def test_a_worker_that_was_given_up_may_still_report():
+    """Its chunk would put tokens in twice: it answers an earlier submit, so it is late."""
+    hand = Hand(plain_method(1), num_tasks=1)
+    hand.start()
+    [ask] = hand.asks(Submit)
+    hand.sample(ask, (3, 4), stop=None, attempt=0)
+    [again] = hand.send(WorkerLost(worker="w", asks=(ask,)))
+    assert (again.start, again.attempt) == (4, 1)
+    hand.sample(ask, (5, 6), stop=None, attempt=0)
+    hand.sample(ask, (5,), stop=None, attempt=1)
+    hand.sample(ask, (5, 6, 0), attempt=0)
+    hand.sample(ask, (6, 0), attempt=1)
+    hand.score(hand.asks(Score)[0], 1.0)
+    group = hand.batch.groups[0]
+    assert group.response(group.trajectories[0]).tokens == (3, 4, 5, 6, 0)
+    assert hand.runner.ledger.reasons == {"failed:late": 5} and hand.runner.num_late == 2
 
 
 def test_publishing_twice_is_late():

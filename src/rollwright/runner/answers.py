@@ -19,7 +19,7 @@ class Answers(Base):
     def answer(self, event: Sampled | Observed | Scored | Failed) -> list[AnyCommand]:
         """Take an answer; one to an ask that was closed meanwhile is counted as late."""
         live = self.asks.get(event.ask)
-        if live is None or live.state is AskState.WAITING:
+        if live is None or live.state is AskState.WAITING or _is_outdated(event, live):
             self.num_late += 1
             if isinstance(event, Sampled):
                 self.ledger.sample(len(event.tokens))
@@ -151,7 +151,13 @@ class Answers(Base):
         self.touch(self.groups[live.group])
         if live.kind != "tokens":
             return [live.command]
+        live.num_resubmits += 1
         first = getattr(live.command, "first", None) if live.forced and not live.tokens else None
         if live.tokens:
             self.grower.close_part(self.groups[live.group], live, StopReason.INTERRUPTED)
         return [self.grower.submit_of(self.groups[live.group], live, first)]
+
+
+def _is_outdated(event: Sampled | Observed | Scored | Failed, live: LiveAsk) -> bool:
+    """Whether a chunk answers an earlier submit of the ask, by an engine that was given up."""
+    return isinstance(event, Sampled) and event.attempt not in (None, live.num_resubmits)

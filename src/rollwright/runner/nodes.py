@@ -70,6 +70,7 @@ class Nodes:
             num_top=num_top,
             chunk=self.settings.chunk,
             turn_start=turn_start(group.nodes, live),
+            attempt=live.num_resubmits,
         )
 
     def take_chunk(self, group: GroupState, live: LiveAsk, event: Sampled) -> None:

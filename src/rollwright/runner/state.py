@@ -58,6 +58,7 @@ class LiveAsk(msgspec.Struct):
     kept_masses: list[float] | None = None
     top: list[tuple[tuple[int, float], ...]] | None = None
     attempts: int = 0
+    num_resubmits: int = 0
     state: AskState = AskState.FLYING
     on_abort: Literal["carry", "stop", "fail"] = "carry"
     reason: str = ""

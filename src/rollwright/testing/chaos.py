@@ -184,7 +184,9 @@ class Chaos:
     def _lose_worker(self) -> WorkerLost:
         asks = [ask for ask in self.engine.live if self.dice.random() < 0.5]
         for ask in asks:
-            del self.engine.live[ask]
+            if self.odds.late:
+                self.answered.append(self.engine.advance(ask))  # it is not as dead as it seems
+            self.engine.live.pop(ask, None)
             self.aborts.pop(ask, None)
         return WorkerLost(worker="w", asks=tuple(asks))
 

@@ -127,6 +127,7 @@ class FakeEngine:
             version=self.version,
             policy=live.command.policy,
             stop=stop,
+            attempt=live.command.attempt,
         )
 
     def retire(self, group: GroupId) -> None:

@@ -46,6 +46,7 @@ class Live:
             version=version,
             stop=stop,
             prefilled=prefilled,
+            attempt=command.attempt,
             at=now,
             **columns,
         )
