@@ -114,3 +114,16 @@ def test_learner_and_engine_share_one_set_of_weights():
     weights = local.forward.weights
     assert weights.layers[0].qkv[0].data_ptr() == model.layers[0].qkv_proj.weight.data_ptr()
     assert weights.embed.data_ptr() == model.embed.data_ptr() == weights.head[0].data_ptr()
+
+
+def test_weights_loaded_before_the_first_ask_may_keep_the_version():
+    """Oracle: the rule in words. Kills: refusing a checkpoint of version 0 when a run is resumed."""
+    model = lively_model()
+    local = LocalEngine(model, version=0)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.01)
+    local.publish(0)
+    local.submit(*ask("a", PROMPT))
+    (event,) = local.step()
+    assert event.version == 0

@@ -1,4 +1,4 @@
-"""Crashes between two checkpoints, of real runs: every batch is trained exactly once."""
+"""Crashes of real runs before and between checkpoints: every batch is trained exactly once."""
 
 import pytest
 import torch
@@ -63,3 +63,17 @@ def test_two_crashes_train_every_batch_once(tmp_path):
     assert training.run() == "all steps done"
     assert torch.equal(weights(training), weights(whole))
     assert training.runner.ledger.fates == whole.runner.ledger.fates
+
+
+def test_a_crash_before_the_first_update_is_recorded_can_be_resumed(tmp_path):
+    """Metamorphic: nothing was published yet, so the resumed engine begins at the version it has."""
+    whole = Training.start(config(num_steps=1), tmp_path / "whole", lambda row: None)
+    assert whole.run() == "all steps done"
+
+    training = Training.start(config(num_steps=1), tmp_path / "run", lambda row: None)
+    crash_at(training, 1)
+    with pytest.raises(Crash):
+        training.run()
+    training = Training.resume(tmp_path / "run", lambda row: None)
+    assert training.run() == "all steps done"
+    assert torch.equal(weights(training), weights(whole))

@@ -141,12 +141,13 @@ class LocalEngine:
         """New weights are in place, whole, under this version; caches of older ones are dropped.
 
         What live sequences sampled under the old version is reported by the next `step` as chunks of
-        that version; they go on under the new one, their keys computed again.
+        that version; they go on under the new one, their keys computed again. Before the first ask any
+        version will do: a checkpoint that is loaded then may be of the version at which this engine began.
 
         Raises:
             EngineError: the version does not move up.
         """
-        if version <= self.version:
+        if version <= self.version and self._num_submitted:
             raise EngineError(f"publish({version}) after version {self.version}; a version only moves up")
         self.recall()
         self.version = version
