@@ -9,8 +9,8 @@ import signal
 import pytest
 from rich.console import Console
 
+from rollwright.cli.launch import Interrupts
 from rollwright.cli.progress import Display, Pace, evaluation_line, step_line, success
-from rollwright.cli.session import Interrupts
 
 
 class Clock:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rollwright.cli import session
+from rollwright.cli import launch
 from rollwright.config import Deadlines, RunConfig, SamplingConfig, load_config
 from rollwright.errors import StoreError
 from rollwright.ledger import Unit
@@ -24,7 +24,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
         found.append(config)
         return 0, Path("run")
 
-    monkeypatch.setattr(session, "start", start)
+    monkeypatch.setattr(launch, "start", start)
     return found
 
 
@@ -175,7 +175,7 @@ def test_errors_are_messages_and_debug_shows_where(rollwright, monkeypatch) -> N
     def start(config: RunConfig, console: object) -> tuple[int, Path]:
         raise StoreError("the disk is on fire")
 
-    monkeypatch.setattr(session, "start", start)
+    monkeypatch.setattr(launch, "start", start)
     result = rollwright("train", "lake")
     assert (result.code, result.err) == (1, "rollwright: the disk is on fire\n")
     result = rollwright("train", "lake", "--debug")
@@ -188,7 +188,7 @@ def test_ctrl_c_before_anything_began(rollwright, monkeypatch) -> None:
     def start(config: RunConfig, console: object) -> tuple[int, Path]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(session, "start", start)
+    monkeypatch.setattr(launch, "start", start)
     assert rollwright("train", "lake") == (130, "", "rollwright: stopped\n")
 
 

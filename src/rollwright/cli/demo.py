@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from rollwright.cli import session
+from rollwright.cli import launch
 from rollwright.cli.progress import Row, held_out
 from rollwright.config import RunConfig, load_config
 
@@ -41,7 +41,7 @@ def demo(*, seed: int = 0, out: Path | None = None, seconds: float | None = None
     config = preset(seed, out, seconds)
     console.print(Text(_INTRO))
     console.print()
-    code, folder = session.start(config, console)
+    code, folder = launch.start(config, console)
     if code == 0:
         _print_result(console, folder)
     return code

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Unpack
 from cyclopts import Parameter
 from rich.console import Console
 
-from rollwright.cli import session
+from rollwright.cli import launch
 from rollwright.cli.flags import Flags, group_of, overrides
 from rollwright.config import load_config
 from rollwright.errors import ConfigError
@@ -42,14 +42,14 @@ def train(
     given = overrides(flags)
     console = Console()
     if "resume" in given:
-        return session.resume(_checked_resume(task, config, given), given.get("num_steps"), console)
+        return launch.resume(_checked_resume(task, config, given), given.get("num_steps"), console)
     cfg = load_config(config, {"task": task, **given})
     if cfg.resume is not None:
         raise ConfigError(
             f"resume stands in {config}: a run that goes on has its own config. Use `rollwright train "
             f"--resume {cfg.resume}`, or take resume out to start a new run"
         )
-    return session.start(cfg, console)[0]
+    return launch.start(cfg, console)[0]
 
 
 def _checked_resume(task: str | None, config: Path | None, given: dict[str, Any]) -> Path:
