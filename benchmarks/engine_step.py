@@ -4,8 +4,8 @@ python benchmarks/engine_step.py [--threads 1] [--repeats 5]
 
 Two random models: ``demo`` (0.34M parameters: width 96, 3 layers, 3 heads, 64 words) and ``grpo`` (0.85M:
 width 128, 4 layers, 4 heads, 2 key heads, 512 words, the shape of ``step_vs_trl.py``). Prompts of 16 tokens;
-the step is the median over steps 17 to 48, sampling, records and stop checks included. ``grpo_64x256_s`` is
-the generation of one GRPO step: 8 prompts x 8 samples of 256 tokens, prefill included.
+the step is the median over steps 17 to 48 in chunks of 8, sampling, records and stop checks included.
+``grpo_64x256_s`` is the generation of one GRPO step: 8 prompts x 8 samples of 256 tokens, prefill included.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rollwright.engine.model import Decoder, DecoderConfig, new_model
 from rollwright.events import Submit
 from rollwright.tree import Sampling
 
-PROMPT_LENGTH, FIRST, LAST = 16, 16, 48
+PROMPT_LENGTH, FIRST, LAST, CHUNK = 16, 16, 48, 8
 CONFIGS = {
     "demo": DecoderConfig("qwen2", 64, 96, 256, 3, 3, 3, 32, 1024, qkv_bias=True),
     "grpo": DecoderConfig("qwen2", 512, 128, 384, 4, 4, 2, 32, 1024, qkv_bias=True),
@@ -51,13 +51,13 @@ def submit_groups(engine: LocalEngine, num: int, max_tokens: int, chunk: int) ->
 def step_ms(model: Decoder, num: int) -> float:
     """Return the median milliseconds of one step with ``num`` live sequences."""
     engine = LocalEngine(model)
-    submit_groups(engine, num, LAST, chunk=1)
+    submit_groups(engine, num, LAST, CHUNK)
     seconds = []
     while engine.num_live:
         started = time.perf_counter()
         engine.step()
         seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds[FIRST:]) * 1e3
+    return statistics.median(seconds[FIRST // CHUNK :]) / CHUNK * 1e3
 
 
 def generation_s(model: Decoder) -> float:
