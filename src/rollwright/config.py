@@ -20,7 +20,7 @@ class SamplingConfig:
     """How tokens are sampled.
 
     Args:
-        temperature: divides the logits, ≥ 0; 0 is greedy.
+        temperature: divides the logits, > 0.
         top_p: keep the smallest set of tokens with at least this mass, in (0, 1].
         top_k: keep this many tokens, ≥ 0; 0 keeps all.
         min_p: keep tokens with at least this share of the largest probability, in [0, 1].

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -48,6 +48,28 @@ def _expected(hint: Any) -> str:
     return " or ".join(_WORDS.get(kind, str(kind)) for kind in kinds)
 
 
+def convert_options(what: str, function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as the types that ``function`` names for its parameters.
+
+    A parameter without a type, or a table of anything, takes what it is given.
+
+    Raises:
+        ConfigError: an option is of another type.
+    """
+    try:
+        hints = get_type_hints(function)
+    except (NameError, TypeError):  # a name known to type checkers only, or no function at all
+        hints = {}
+    converted = dict(options)
+    for name in options:
+        if name in hints and get_origin(hints[name]) is not dict:
+            try:
+                converted[name] = convert(f"option {name} of {what}", options[name], hints[name])
+            except TypeError:  # a type that is checked by nobody, such as a callable's
+                continue
+    return converted
+
+
 def _options(value: object, key: str) -> Any:
     """Return a method's options as TOML holds them: tuples become lists."""
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
@@ -80,7 +102,12 @@ _RULES: list[Rule] = [
     *_at_least(1, "num_steps", "num_tasks", "max_tokens", "context", "max_turns", "num_updates"),
     *_at_least(1, "micro_batch_tokens", "threads"),
     *_at_least(0, "chunk", "weight_decay", "eval_every", "checkpoint_every", "retries", "max_age"),
-    *_at_least(0, "sampling.temperature", "sampling.top_k"),
+    *_at_least(0, "sampling.top_k"),
+    (
+        "sampling.temperature",
+        lambda value: value > 0,
+        "a number > 0: greedy sampling has nothing to train on",
+    ),
     *_more_than_zero("lr", "max_grad_norm", "deadlines.rollouts_s"),
     ("betas", lambda betas: all(0 <= beta < 1 for beta in betas), "two numbers in [0, 1)"),
     ("sampling.top_p", lambda value: 0 < value <= 1, "a number in (0, 1]"),

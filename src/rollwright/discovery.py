@@ -15,6 +15,7 @@ from typing import Any
 
 import rollwright.methods
 import rollwright.stages
+from rollwright.config_checks import convert_options
 from rollwright.errors import ConfigError, UnknownName
 from rollwright.method import Method
 
@@ -77,7 +78,7 @@ def load_method(name: str, **options: Any) -> Method:
 
     Raises:
         UnknownName: no such method or option, with a suggestion.
-        ConfigError: an option has a value that the method refuses.
+        ConfigError: an option is of the wrong type or has a value that the method refuses.
     """
     factories = method_factories()
     if name not in factories:
@@ -86,4 +87,4 @@ def load_method(name: str, **options: Any) -> Method:
     for option in options:
         if option not in known:
             raise UnknownName(f"option of method {name}", option, known)
-    return factories[name](**options)
+    return factories[name](**convert_options(f"method {name}", factories[name], options))

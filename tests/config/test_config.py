@@ -142,6 +142,7 @@ def test_unknown_keys_are_refused(tmp_path_factory, text, message):
         ("temperature = 0.7", r"key 'temperature' belongs into the section \[sampling\]"),
         ("sampling = 3", r"sampling: given 3, expected a table"),
         ("[sampling]\ntop_p = 0", r"sampling.top_p: given 0.0, expected a number in \(0, 1\]"),
+        ("[sampling]\ntemperature = 0", "temperature: given 0.0, expected a number > 0: greedy"),
         ('[sampling]\ntop_k = "all"', r"sampling.top_k: given 'all' \(str\), expected a whole number"),
         ('[budget]\nrollouts = "1"', r"budget.rollouts: given '1' \(str\), expected a number"),
         ("[budget]\nrollouts = nan", "budget.rollouts: given nan, expected a number ≥ 0"),

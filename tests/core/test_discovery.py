@@ -11,6 +11,8 @@ import rollwright.methods
 from rollwright import discovery
 from rollwright.discovery import load_method, method_factories, stage_classes
 from rollwright.errors import ConfigError, UnknownName
+from rollwright.stage import Filter
+from rollwright.stages.filter.zero_variance import ZeroVariance
 from rollwright.testing.hand import plain_method
 
 
@@ -103,6 +105,35 @@ def test_unknown_options_get_a_suggestion():
     """An option that is not the factory's is refused before anything is built."""
     with pytest.raises(UnknownName, match=r"option of method grpo 'eachh', did you mean 'each'"):
         load_method("grpo", eachh=4)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"each": 2.5}, "a whole number"),
+        ({"each": "x"}, "a whole number"),
+        ({"scale": "maybe"}, "true or false"),
+    ],
+)
+def test_options_of_the_wrong_type_are_refused(options, expected):
+    """Oracle: the factory's own types. Kills: a text that passes for true, a half rollout."""
+    ((name, value),) = options.items()
+    with pytest.raises(ConfigError, match=f"option {name} of method grpo: given {value!r}.*{expected}"):
+        load_method("grpo", **options)
+
+
+def test_options_without_a_plain_type_pass(plugin):
+    """A stage, or an option that names no type, goes to the factory as it is."""
+    seen = []
+
+    def mine(filters: Filter | None = None, other="x"):
+        seen.append((filters, other))
+        return plain_method()
+
+    plugin("rollwright.methods", "mine", mine)
+    stage = ZeroVariance()
+    load_method("mine", filters=stage, other=3)
+    assert seen == [(stage, 3)]
 
 
 def test_unknown_name_pickles():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import rollwright.tasks
+from rollwright.config_checks import convert_options
 from rollwright.errors import ConfigError, UnknownName
 from rollwright.grade.reward import load_function
 from rollwright.tasks.api import Task
@@ -59,7 +60,7 @@ def load_task(spec: str, **options: Any) -> Task:
 
     Raises:
         UnknownName: no such task or option, with a suggestion.
-        ConfigError: an option has a value that the task refuses.
+        ConfigError: an option is of the wrong type or has a value that the task refuses.
         DataError: a row of the user's dataset is not what it must be.
     """
     factories = task_factories()
@@ -75,7 +76,7 @@ def load_task(spec: str, **options: Any) -> Task:
     if "reward" not in _parameters(factory):
         options.pop("reward", None)
     _check_arguments(spec, factory, arguments, options)
-    task = factory(*arguments, **options)
+    task = factory(*arguments, **convert_options(f"task {spec}", factory, options))
     if reward is None or "reward" in _parameters(factory):
         return task
     return with_rewards(task, reward)
