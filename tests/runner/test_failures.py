@@ -10,6 +10,8 @@ from rollwright.errors import ConfigError, EngineError, LawBroken
 from rollwright.events import Published, Reset, Sampled, Score, Started, Submit, WorkerLost
 from rollwright.runner import Runner
 from rollwright.stage import Verdict
+from rollwright.store.codec import pack_event
+from rollwright.tasks.api import Verdict as Graded
 from rollwright.testing.fake import FakeEngine, ToyTask, ToyTokenizer
 from rollwright.testing.hand import Hand, plain_method, plain_settings
 from rollwright.tree import StopReason
@@ -50,7 +52,7 @@ def test_c03_cancellation_propagates():
         run(Interrupted())
 
 
-def run(task, engine=None, num_steps=1, **settings):
+def run(task, engine=None, num_steps=1, journal=None, **settings):
     settings = plain_settings(
         tasks=tuple(task.ids("train")),
         num_steps=num_steps,
@@ -68,7 +70,7 @@ def run(task, engine=None, num_steps=1, **settings):
         return Published(step=batch.step, version=batch.version + 1)
 
     world = World(task, ToyTokenizer(), (0,))
-    driver = InlineDriver(runner, engine or FakeEngine(), world, train, on_report=reports.append)
+    driver = InlineDriver(runner, engine or FakeEngine(), world, train, journal, on_report=reports.append)
     driver.run()
     return runner, batches, reports
 
@@ -99,6 +101,28 @@ def test_a_reward_that_is_no_number_is_not_scored(reward):
     assert group.trajectories[1].status == "grader_error"
     hand.publish()
     assert hand.reports[0].metrics["reward_mean"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("is_raised", [True, False])
+def test_what_a_grader_says_can_always_be_journalled(is_raised):
+    """Half a surrogate pair in its message, from a broken decoding, is escaped and does not end the run."""
+
+    class Garbled(ToyTask):
+        def grade(self, task_id, state, turns, truncated):
+            if is_raised:
+                raise ValueError("not \ud800 text")
+            return Graded(None, "grader\ud800", detail="not \ud800 text")
+
+    class Packed:
+        def append(self, event, commands):
+            said.append(pack_event(event)[0])
+
+        def flush(self):
+            pass
+
+    said = []
+    run(Garbled(), journal=Packed())
+    assert sum(rb"not \\ud800 text" in line for line in said) == 8
 
 
 def test_a_group_with_nothing_scored_is_dropped():

@@ -57,7 +57,7 @@ class World:
         try:
             return work()
         except Exception as error:
-            return Failed(ask=ask, kind=kind, message=f"{type(error).__name__}: {error}")
+            return Failed(ask=ask, kind=kind, message=_text(f"{type(error).__name__}: {error}"))
 
     def _reset(self, command: Reset) -> Event:
         return Observed(ask=command.ask, tokens=tuple(self.tokenizer.encode(self.task.prompt(command.task))))
@@ -69,8 +69,8 @@ class World:
         return Observed(
             ask=command.ask,
             tokens=tuple(self.tokenizer.encode(observation.text)),
-            terminated=observation.terminated,
-            truncated=observation.truncated,
+            terminated=bool(observation.terminated),
+            truncated=bool(observation.truncated),
             reward=_number(observation.reward),
         )
 
@@ -80,9 +80,9 @@ class World:
         return Scored(
             ask=command.ask,
             reward=_number(verdict.score),
-            status=verdict.status,
-            rewards={name: float(value) for name, value in verdict.rewards.items()},
-            detail=verdict.detail,
+            status=_text(verdict.status),
+            rewards={_text(name): float(value) for name, value in verdict.rewards.items()},
+            detail=_text(verdict.detail),
         )
 
     def _replay(
@@ -124,3 +124,8 @@ class World:
 def _number(value: float | None) -> float | None:
     """Return a plain float: graders may give whole or numpy numbers, and the journal is exact."""
     return None if value is None else float(value)
+
+
+def _text(value: str) -> str:
+    """Return the text with what UTF-8 cannot hold escaped: foreign code may say anything."""
+    return value.encode("utf-8", "backslashreplace").decode("utf-8")
