@@ -47,6 +47,14 @@ def test_unknown_names(train, rollwright, tiny_model, tmp_path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("device", ["cud", "cuda:99", "meta:x"])
+def test_no_such_device(rollwright, tmp_path, device) -> None:
+    """Oracle: key and given value, exit code 2, no run folder."""
+    result = rollwright("train", "lake", "--device", device, "--out", tmp_path / "run")
+    assert result.code == 2 and f"device: given {device!r}" in result.err, result.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_that_is_not_empty(train, tmp_path) -> None:
     """Oracle: the file that was there is named and stays as it was."""
     (tmp_path / "notes.txt").write_text("mine")

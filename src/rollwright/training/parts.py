@@ -80,10 +80,7 @@ def build(config: RunConfig) -> Parts:
     torch.set_num_threads(config.threads or os.cpu_count() or 1)
     method, task, settings = plan_of(config)
     path = model_path(config)
-    device = config.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = load_model(path).to(device)
+    model = load_model(path).to(_device(config.device))
     tokenizer = load_tokenizer(path)
     learner = Learner(model, method.objective, method.reduce, _learner_config(config))
     eos_ids = sorted({*tokenizer.eos_ids, *model.cfg.eos_ids})
@@ -99,6 +96,25 @@ def build(config: RunConfig) -> Parts:
         world=World(task, tokenizer, eos_ids),
         settings=settings,
     )
+
+
+def _device(name: str) -> torch.device:
+    """Return a device that works here.
+
+    Raises:
+        ConfigError: PyTorch knows no such device, or this machine has none.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:  # PyTorch asserts where it was built without CUDA
+        why = str(error).splitlines()[0]
+        raise ConfigError(
+            f"device: given {name!r}, which cannot be used here ({why}); expected 'auto', 'cpu', 'cuda', ..."
+        ) from error
+    return device
 
 
 def settings_of(config: RunConfig, task: Task) -> Settings:
