@@ -88,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--method", default="april")
+    parser.add_argument("--method", default="grpo", help="one that does not race: see docs/benchmarks.md")
     options = parser.parse_args()
     rng = random.Random(options.seed)
     base = Path(tempfile.mkdtemp(prefix="rollwright-crash-"))
