@@ -142,7 +142,7 @@ def load_config(path: str | Path | None = None, overrides: Mapping[str, Any] | N
     Args:
         path: the file; None starts from the defaults.
         overrides: values by key: ``"lr"``, ``"sampling.temperature"``, ``"budget.rollouts"``,
-            ``"method_options.group_size"``, or the last part alone where it is a setting of one
+            ``"method_options.each"``, or the last part alone where it is a setting of one
             section (``"temperature"``). None is a flag that was not given and is passed over.
 
     Raises:
