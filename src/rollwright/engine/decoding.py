@@ -102,7 +102,7 @@ def _refuse_broken_logits(engine: LocalEngine, logps: NDArray[np.float32]) -> No
     row = int(np.flatnonzero(~np.isfinite(logps))[0])
     entry = engine.table.entries[row]
     engine.recall()
-    engine.kv.data.zero_()
+    engine.kv.wipe()
     raise EngineError(
         f"the logits of ask {entry.command.ask if entry else row!r} are not finite under version "
         f"{engine.version}: the weights have diverged; go back to a checkpoint or lower the learning rate"

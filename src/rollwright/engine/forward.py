@@ -42,7 +42,7 @@ class Job:
 class _Views:
     """What a decode step over ``num`` slots and ``length`` keys reads and writes, made once."""
 
-    data: Tensor
+    k: Tensor
     work: Workspace
     query: Tensor
     out: Tensor
@@ -123,14 +123,19 @@ class Forward:
         self._layers(work, tokens_N, positions_N, self.kv.places(slots_N, positions_N), attend)
 
     def _layers(
-        self, work: Workspace, tokens_N: Tensor, positions_N: Tensor, places: Tensor, attend: Attend
+        self,
+        work: Workspace,
+        tokens_N: Tensor,
+        positions_N: Tensor,
+        places: tuple[Tensor, Tensor],
+        attend: Attend,
     ) -> None:
         """Run every layer, storing keys and values; the states end in ``work.x``."""
         work.start(self.weights, self.model.rope(self.cfg.max_positions), tokens_N, positions_N)
         for number, layer in enumerate(self.weights.layers):
             work.norm(layer.input_norm)
             work.project(layer)
-            self.kv.write(number, places, work.kv_rows)
+            self.kv.write(number, places, work.k_flat, work.v_rows)
             attend(number)
             add_product(work.x, work.attended, layer.o, layer.o_bias)
             work.norm(layer.post_norm)
@@ -139,13 +144,14 @@ class Forward:
     def _attend_block(self, layer: int, work: Workspace, block: _QueryBlock, bias_TL: Tensor) -> None:
         """Let the queries of one sequence attend, each as its own batch item."""
         num, length = bias_TL.shape
-        keys, values = self.kv.data[layer, :, block.slot, :, :length]
-        shape = (num, length, self.cfg.head_dim)
+        keys, values = self.kv.k[layer, block.slot, :, :, :length], self.kv.v[layer, block.slot, :, :length]
         for head in range(self.cfg.num_kv_heads):
             part = slice(head * self.num_groups, (head + 1) * self.num_groups)
-            scores = torch.bmm(work.q[block.rows, part], keys[head].expand(shape).transpose(1, 2))
+            scores = torch.bmm(work.q[block.rows, part], keys[head].expand(num, -1, -1))
             torch.add(bias_TL[:, None], scores, alpha=self.scale, out=scores)
-            work.by_head[block.rows, part] = torch.bmm(torch.softmax(scores, -1), values[head].expand(shape))
+            work.by_head[block.rows, part] = torch.bmm(
+                torch.softmax(scores, -1), values[head].expand(num, -1, -1)
+            )
 
     def _bias(self, positions_N: Tensor, length: int) -> Tensor:
         """Return 0 where a query may look and -inf where not, [N, length]."""
@@ -153,7 +159,7 @@ class Forward:
         return torch.zeros(unseen.shape, device=self.device).masked_fill_(unseen, float("-inf"))
 
     def _views_of(self, num: int, length: int) -> _Views:
-        if self._views is not None and self._key == (num, length) and self._views.data is self.kv.data:
+        if self._views is not None and self._key == (num, length) and self._views.k is self.kv.k:
             return self._views
         cfg, kv = self.cfg, self.kv
         work = self._views.work if self._views is not None else None
@@ -163,13 +169,13 @@ class Forward:
         scores = torch.empty(num_items, self.num_groups, length, device=self.device)
         self._key = (num, length)
         self._views = _Views(
-            data=kv.data,
+            k=kv.k,
             work=work,
             query=work.q[:num].view(num_items, self.num_groups, cfg.head_dim),
             out=work.attended[:num].view(num_items, self.num_groups, cfg.head_dim),
             scores=scores,
             by_row=scores.view(num, cfg.num_heads, length),
-            keys=[kv.keys(i, num, length).transpose(1, 2) for i in range(cfg.num_layers)],
+            keys=[kv.keys(i, num, length) for i in range(cfg.num_layers)],
             values=[kv.values(i, num, length) for i in range(cfg.num_layers)],
             unseen=torch.empty(num, length, dtype=torch.bool, device=self.device),
             bias=torch.empty(num, 1, length, device=self.device),

@@ -92,23 +92,24 @@ class Workspace:
         self.q_in = self.qkv[:, :num_q].unflatten(-1, (-1, dim))
         self.k_in = self.qkv[:, num_q : num_q + num_k].unflatten(-1, (-1, dim))
         pairs = torch.view_as_complex(self.qkv.unflatten(-1, (-1, dim // 2, 2)))
-        self.q_pairs, self.kv_pairs = pairs[:, : cfg.num_heads], pairs[:, cfg.num_heads :]
-        self.q, self.kv = empty(num_rows, cfg.num_heads, dim), empty(num_rows, 2 * num_kv, dim)
+        self.q_pairs = pairs[:, : cfg.num_heads]
+        self.kv_pairs = pairs[:, cfg.num_heads :].unflatten(1, (2, num_kv))
+        self.q, kv = empty(num_rows, cfg.num_heads, dim), empty(2, num_rows, num_kv, dim)
         self.q_out = torch.view_as_complex(self.q.unflatten(-1, (-1, 2)))
-        self.kv_out = torch.view_as_complex(self.kv.unflatten(-1, (-1, 2)))
-        self.kv_rows = self.kv[:num].view(-1, dim)
+        self.kv_out = torch.view_as_complex(kv.unflatten(-1, (-1, 2))).transpose(0, 1)
+        self.k_flat, self.v_rows = kv[0, :num].view(-1), kv[1, :num].view(-1, dim)
         self.attended = empty(num_rows, num_q).zero_()
         self.by_head = self.attended[:num].view(num, cfg.num_heads, dim)
         self.gate_up = empty(num_rows, 2 * cfg.intermediate_size)
         self.gate, self.up = self.gate_up.chunk(2, -1)
         self.act = empty(num_rows, cfg.intermediate_size)
-        self.turn_kv = torch.ones(num_rows, 2 * num_kv, dim // 2, dtype=torch.complex64, device=like.device)
+        self.turn_kv = torch.ones(num_rows, 2, num_kv, dim // 2, dtype=torch.complex64, device=like.device)
         self.turn = torch.empty(num_rows, dim // 2, dtype=torch.complex64, device=like.device)
         self.turn_q = self.turn[:, None]
         self.positions = torch.zeros(num_rows, dtype=torch.int64, device=like.device)
         self.tokens = torch.zeros(num_rows, dtype=torch.int64, device=like.device)
         self.real_tokens, self.real_positions = self.tokens[:num], self.positions[:num]
-        self.turn_k = self.turn_kv[:, :num_kv]
+        self.turn_k = self.turn_kv[:, 0]
 
     def start(self, weights: Weights, rope: Tensor, tokens_N: Tensor, positions_N: Tensor) -> None:
         """Embed the tokens and look up the rotations; values are rotated by one, which is exact."""
@@ -127,7 +128,7 @@ class Workspace:
         self.h.mul_(weight)
 
     def project(self, layer: LayerWeights) -> None:
-        """Compute rotated queries into ``q`` and rotated keys and plain values into ``kv``."""
+        """Compute rotated queries into ``q``, rotated keys into ``k_flat``, values into ``v_rows``."""
         product(self.h, layer.qkv, layer.qkv_bias, self.qkv)
         if layer.q_norm is not None and layer.k_norm is not None:
             shape, eps = (self.cfg.head_dim,), self.cfg.rms_eps
