@@ -158,6 +158,7 @@ class Submit(Command, frozen=True):
     chunk: int = 0  # answer at least every this many tokens; 0 only at the end
     turn_start: int | None = None  # where the turn began, if before start: stop strings may begin there
     attempt: int = 0  # how often the ask was submitted before; its answers say which one they answer
+    priority: int = 0  # the engine's waiting order: larger goes first, then older
 
 
 class Fork(Submit, frozen=True):
