@@ -79,6 +79,12 @@ class Method:
         return self.declares.union(*(getattr(stage, "declares", ()) for _, stage in self.stages()))
 
     @property
+    def max_flying(self) -> int | None:
+        """How many asks for tokens may fly at once; None is any number."""
+        limits = [limit for stage in self.control if (limit := getattr(stage, "max_flying", None))]
+        return min(limits, default=None)
+
+    @property
     def engine_needs(self) -> frozenset[str]:
         """What the engine must be able to give for this method."""
         needs: set[str] = set()

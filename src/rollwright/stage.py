@@ -27,7 +27,8 @@ class Ask:
 
     ``max_tokens`` None is the task's limit for a turn. ``first`` forces the first token. ``num_top``
     asks for the most likely tokens at each step. ``more``: the node is a segment, and the plan goes on
-    with the same turn when it ends by length.
+    with the same turn when it ends by length. ``priority``: of asks that wait for an engine the larger go
+    first; it changes when and where something is sampled, never what.
     """
 
     parent: NodeId
@@ -39,6 +40,7 @@ class Ask:
     first: int | None = None
     num_top: int = 0
     more: bool = False
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,13 +272,17 @@ class Close:
     reason: str
 
 
-Action = Stop | ForkAt | Carry | Close
-PRECEDENCE: tuple[type, ...] = (Close, Stop, ForkAt, Carry)
+Action = Stop | ForkAt | Carry | Close | Grant
+PRECEDENCE: tuple[type, ...] = (Close, Stop, ForkAt, Carry, Grant)
 
 
 @runtime_checkable
 class Control(Protocol):
-    """Decides while tokens flow, on every event."""
+    """Decides while tokens flow, on every event. A `Grant` opens tasks at once, beside what Allocate grants.
+
+    A control with an attribute ``max_flying`` limits how many asks for tokens fly at once, in the whole
+    run; the others wait in the runner, larger priorities first, then older groups.
+    """
 
     def __call__(self, event: Event, view: StepView) -> Sequence[Action]: ...
 

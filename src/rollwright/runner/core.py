@@ -32,7 +32,7 @@ from rollwright.events import (
 )
 from rollwright.runner.state import AskState, LiveAsk, Phase
 from rollwright.runner.steps import Steps
-from rollwright.stage import PRECEDENCE, Action, Close, ForkAt, Stop
+from rollwright.stage import PRECEDENCE, Action, Close, ForkAt, Grant, Stop
 
 
 class Runner(Steps):
@@ -50,8 +50,8 @@ class Runner(Steps):
         commands = self._dispatch(event)
         if self.method.control and self.phase is Phase.ROLLOUTS:
             commands += self._control(event, commands)
-        commands = [command for command in commands if not self._defer(command)]
-        commands += self.settle_rounds()
+        commands = self._admit(event, [command for command in commands if not self._defer(command)])
+        commands += self._admit(event, self.settle_rounds())
         for command in commands:
             if isinstance(command, SetTimer):
                 self.timers[command.timer] = command
@@ -90,6 +90,31 @@ class Runner(Steps):
         self.asks[command.ask].state = AskState.WAITING
         return True
 
+    def _admit(self, event: Event, commands: list[AnyCommand]) -> list[AnyCommand]:
+        """Keep at most ``max_flying`` asks for tokens in flight; the next in line takes a freed place."""
+        limit = self.method.max_flying
+        is_chunk = isinstance(event, Sampled) and event.stop is None and not commands
+        if limit is None or is_chunk or self.phase is not Phase.ROLLOUTS:
+            return commands
+        fresh = {command.ask: command for command in commands if isinstance(command, Submit)}
+        kept: list[AnyCommand] = [command for command in commands if not isinstance(command, Submit)]
+        num, waiting = 0, []
+        for place, live in enumerate(self.asks.values()):
+            if live.kind == "tokens":
+                if live.id in fresh or live.state is AskState.WAITING:
+                    waiting.append((-live.priority, self.groups[live.group].order, place, live))
+                else:
+                    num += 1
+        waiting.sort(key=lambda one: one[:3])
+        sent = {one[3].id: one[3] for one in waiting[: max(0, limit - num)]}
+        for *_, live in waiting:
+            if live.id in sent:
+                kept += [fresh[live.id]] if live.id in fresh else self.resubmit(live)
+            elif live.id in fresh:
+                live.state = AskState.WAITING
+                self.touch(self.groups[live.group])
+        return kept
+
     def _extend(self, num_steps: int) -> list[AnyCommand]:
         self.num_steps = num_steps
         return self.reopen() if self.phase is Phase.DONE else []
@@ -116,6 +141,9 @@ class Runner(Steps):
         for action in actions:
             if isinstance(action, Close):
                 return self._close({command.ask for command in decided if isinstance(command, Submit)})
+            if isinstance(action, Grant):
+                commands += self.open_granted(action, "now", self.num_opened)
+                continue
             live = self.asks.get(action.ask)
             if live is None or live.kind != "tokens" or not live.is_flying:
                 continue

@@ -136,6 +136,7 @@ class Grower(Nodes):
         live.max_tokens, live.is_cut_by_context = min(wanted, max(room, 0)), room < wanted
         live.sampling = ask.sampling or self.settings.sampling
         live.policy, live.forced = ask.policy, int(ask.first is not None)
+        live.priority = ask.priority
         live.command = self.submit_of(group, live, ask.first, ask.num_top)
         plan = group.plans[index]
         if live.max_tokens == 0:
@@ -174,6 +175,7 @@ class Grower(Nodes):
             sampling=live.sampling,
             policy=live.policy,
             num_top=live.command.num_top,
+            priority=live.priority,
         )
         submits = [command for _ in range(num) for command in self._ask_tokens(group, live.plan, ask)]
         forks = [Fork(**msgspec.structs.asdict(command)) for command in submits]

@@ -71,6 +71,7 @@ class Nodes:
             chunk=self.settings.chunk,
             turn_start=turn_start(group.nodes, live),
             attempt=live.num_resubmits,
+            priority=live.priority,
         )
 
     def take_chunk(self, group: GroupState, live: LiveAsk, event: Sampled) -> None:

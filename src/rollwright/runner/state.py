@@ -63,6 +63,7 @@ class LiveAsk(msgspec.Struct):
     on_abort: Literal["carry", "stop", "fail"] = "carry"
     reason: str = ""
     wait: bool = False
+    priority: int = 0
 
     @property
     def is_flying(self) -> bool:

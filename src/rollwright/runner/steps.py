@@ -21,7 +21,7 @@ from rollwright.ledger import Fate, Unit
 from rollwright.runner.answers import Answers
 from rollwright.runner.batch import Fates, Metrics, close, freeze, mean, settle, split_stale, step_metrics
 from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase
-from rollwright.stage import Left
+from rollwright.stage import Grant, Left
 from rollwright.tree import Group, TaskId
 
 MAX_NOTES = 8  # kinds of failure that a step's report tells apart
@@ -56,16 +56,21 @@ class Steps(Answers):
         left = Left(self.ledger.left(Unit.ROLLOUTS), self.ledger.left(Unit.SAMPLED))
         grant = self.method.allocate.grant(self.view(), left)
         self.round += 1
+        commands = self.open_granted(grant)
+        self.look()
+        return commands if commands or self.incomplete else self._end_rollouts()
+
+    def open_granted(self, grant: Grant, *labels: object) -> list[AnyCommand]:
+        """Open the new tasks and the extra rollouts of a grant; ``labels`` tell a round's grants apart."""
         commands: list[AnyCommand] = []
         if grant.new_tasks:
-            stream = randomness.generator(self.settings.seed, "select", self.step_number, self.round)
+            stream = randomness.generator(self.settings.seed, "select", self.step_number, self.round, *labels)
             picked = self.method.select.pick(self.history, grant.new_tasks, stream)
             self.history.num_picked += len(picked)
             commands += [command for task in picked for command in self._open(task, grant.each)]
         for group_id, num in grant.extra.items():
             commands += self._grant(self.groups[group_id], num)
-        self.look()
-        return commands if commands or self.incomplete else self._end_rollouts()
+        return commands
 
     def _open(self, task: TaskId, num: int) -> list[AnyCommand]:
         history = self.history.of(task)
