@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as _Tokenizer
 from torch import Tensor
 
 from rollwright.engine.model import Decoder, DecoderConfig
+from rollwright.engine.shipped import find_model
 from rollwright.errors import ModelError
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
@@ -130,12 +131,12 @@ def load_config(path: str | Path) -> DecoderConfig:
 
 
 def load_model(path: str | Path, device: str = "cpu", dtype: torch.dtype = torch.float32) -> Decoder:
-    """Load a checkpoint directory, or a ``.gguf`` file where the optional gguf package is installed.
+    """Load a checkpoint directory, a ``.gguf`` file, or a model that has a name (`find_model`).
 
     Raises:
         ModelError: a file or tensor is missing, has another shape, or the family is unknown.
     """
-    path = Path(path)
+    path = find_model(path)
     if path.suffix == ".gguf":
         from rollwright.engine.gguf import load_gguf
 
@@ -215,6 +216,11 @@ def save_model(
 
 
 def _copy_tokenizer(source: Path, target: Path) -> None:
+    source = find_model(source)
+    if source.suffix == ".gguf":
+        from rollwright.engine.gguf_tokenizer import save_gguf_tokenizer
+
+        return save_gguf_tokenizer(source, target)
     if not (source / "tokenizer.json").exists():
         raise ModelError(f"no tokenizer.json in {source}")
     for name in TOKENIZER_FILES:
@@ -223,12 +229,17 @@ def _copy_tokenizer(source: Path, target: Path) -> None:
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """Load the tokenizer.json of a checkpoint directory, with the end tokens its configs name.
+    """Load the tokenizer of a checkpoint directory (its tokenizer.json, with the end tokens that its
+    configs name), of a ``.gguf`` file, or of a model that has a name (`find_model`).
 
     Raises:
         ModelError: the file is missing or broken.
     """
-    path = Path(path)
+    path = find_model(path)
+    if path.suffix == ".gguf":
+        from rollwright.engine.gguf_tokenizer import load_gguf_tokenizer
+
+        return load_gguf_tokenizer(path)
     file = path / "tokenizer.json"
     if not file.exists():
         raise ModelError(f"no tokenizer.json in {path}; a fast tokenizer's file is needed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ def load_gguf(path: str | Path) -> Decoder:
             or a tensor is missing or has another shape.
     """
     path = Path(path)
-    reader = _open(path)
+    reader = open_gguf(path)
     cfg = _config(reader, path)
     name_to_tensor = {tensor.name: tensor for tensor in reader.tensors}
     model = Decoder(cfg)
@@ -59,17 +61,41 @@ def load_gguf(path: str | Path) -> Decoder:
     return model
 
 
-def _open(path: Path) -> Any:
+def open_gguf(path: Path) -> Any:
+    """Open a GGUF file; tensors are mapped, not read.
+
+    Raises:
+        ModelError: the file is missing or broken, or the gguf package is not installed.
+    """
     try:
-        from gguf import GGUFReader
+        import gguf  # noqa: F401
     except ImportError as error:
         raise ModelError(f"{path} needs the gguf package; install rollwright[gguf]") from error
     if not path.exists():
         raise ModelError(f"no file {path}")
+    facts = path.stat()
     try:
-        return GGUFReader(str(path))
+        return _reader(str(path), facts.st_mtime_ns, facts.st_size)
     except (ValueError, OSError) as error:
         raise ModelError(f"{path} cannot be read as GGUF ({error}); copy the file again") from error
+
+
+@lru_cache(maxsize=1)
+def _reader(path: str, changed: int, size: int) -> Any:
+    """Read a file's metadata, once for its weights, tokenizer and template: it takes seconds."""
+    from gguf import GGUFReader
+
+    return GGUFReader(path)
+
+
+def field_reader(reader: Any) -> Callable[..., Any]:
+    """Return what gives the value of a key of the file's metadata, or a default."""
+
+    def read(key: str, default: Any = None) -> Any:
+        field = reader.get_field(key)
+        return default if field is None else field.contents()
+
+    return read
 
 
 def _dequantise(tensor: Any) -> Tensor:
@@ -87,10 +113,7 @@ def _gguf_name(name: str) -> str:
 
 
 def _config(reader: Any, path: Path) -> DecoderConfig:
-    def read(key: str, default: Any = None) -> Any:
-        field = reader.get_field(key)
-        return default if field is None else field.contents()
-
+    read = field_reader(reader)
     family = read("general.architecture")
     if family not in FAMILIES:
         raise ModelError(f"{path} holds architecture {family!r}; rollwright runs {', '.join(FAMILIES)}")

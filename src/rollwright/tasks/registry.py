@@ -16,13 +16,13 @@ from typing import Any
 
 import rollwright.tasks
 from rollwright.config_checks import convert_options
+from rollwright.engine.shipped import CHECKPOINTS
 from rollwright.errors import ConfigError, UnknownName
 from rollwright.grade.reward import load_function
 from rollwright.tasks.api import Task
 from rollwright.tasks.rewarded import with_rewards
 
 Factory = Callable[..., Task]
-CHECKPOINTS = Path(__file__).parent / "checkpoints"
 _NOT_TASKS = frozenset({"api", "registry", "rewarded", "tokenizer", "warmstart"})
 
 
