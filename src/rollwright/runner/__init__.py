@@ -2,5 +2,6 @@
 
 from rollwright.runner.core import Runner
 from rollwright.runner.settings import Settings
+from rollwright.runner.waits import Wait
 
-__all__ = ["Runner", "Settings"]
+__all__ = ["Runner", "Settings", "Wait"]

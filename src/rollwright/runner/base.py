@@ -54,6 +54,8 @@ class Base:
         self.leaving: list[str] = []  # groups that left the step and are not retired yet
         self.last_at = 0.0
         self.timers: dict[str, SetTimer] = {}
+        self.due: dict[str, float] = {}  # seconds of the run at which a timer fires; for reports only
+        self.emitted_at = 0.0
         self.closed: list[Closed] = []  # for the record; see take_closed
         self._views: dict[str, GroupView] = {}
         self._view: StepView | None = None  # the last one, until a group changes

@@ -10,18 +10,22 @@ from collections.abc import Collection, Sequence
 
 from rollwright.errors import LawBroken
 from rollwright.events import (
+    Abort,
     AnyCommand,
     AnyEvent,
     BudgetChanged,
     CancelTimer,
     EmitBatch,
+    EnvStep,
     Event,
     Extended,
     Failed,
     Observed,
     Published,
+    Reset,
     Resumed,
     Sampled,
+    Score,
     Scored,
     SetTimer,
     Started,
@@ -32,6 +36,7 @@ from rollwright.events import (
 )
 from rollwright.runner.state import AskState, LiveAsk, Phase
 from rollwright.runner.steps import Steps
+from rollwright.runner.waits import Wait, What, what_of
 from rollwright.stage import PRECEDENCE, Action, Close, ForkAt, Grant, Stop
 
 
@@ -53,11 +58,22 @@ class Runner(Steps):
         commands = self._admit(event, [command for command in commands if not self._defer(command)])
         commands += self._admit(event, self.settle_rounds())
         for command in commands:
-            if isinstance(command, SetTimer):
-                self.timers[command.timer] = command
-            elif isinstance(command, CancelTimer):
-                self.timers.pop(command.timer, None)
+            self._note(command)
         return commands
+
+    def _note(self, command: AnyCommand) -> None:
+        """Remember which timers are set, and since when an answer is owed."""
+        if isinstance(command, SetTimer):
+            self.timers[command.timer] = command
+            self.due[command.timer] = self.last_at + command.seconds
+        elif isinstance(command, CancelTimer):
+            self.timers.pop(command.timer, None)
+        elif isinstance(command, (Submit, Score, EnvStep, Reset, Abort)):
+            live = self.asks.get(command.ask)
+            if live is not None:
+                live.since = self.last_at
+        elif isinstance(command, EmitBatch):
+            self.emitted_at = self.last_at
 
     def _dispatch(self, event: AnyEvent) -> list[AnyCommand]:
         if isinstance(event, (Sampled, Observed, Scored, Failed)):
@@ -164,6 +180,26 @@ class Runner(Steps):
         return [c for live in flying if live.id not in unsent for c in self.abort(live, "carry")]
 
     # ------------------------------------------------------------ waits
+
+    def waits(self) -> list[Wait]:
+        """Return every open wait, in the order in which the steps and their asks began."""
+        if self.phase in (Phase.NEW, Phase.DONE):
+            return []
+        step, phase = self.step_number, self.phase
+        found: dict[What, list[LiveAsk]] = {}
+        for live in self.asks.values():
+            found.setdefault(what_of(live), []).append(live)
+        timer = f"{'learn' if phase is Phase.LEARNING else 'rollouts'}:{step}"
+        deadline = self.due[timer] if timer in self.timers else None
+        waits = []
+        for what, lives in found.items():
+            since = min(live.since for live in lives)
+            name = "" if what == "next step" else timer
+            at = None if what == "next step" else deadline
+            waits.append(Wait(step, phase.value, what, since, at, name, tuple(x.id for x in lives)))
+        if phase is Phase.LEARNING:
+            waits.append(Wait(step, phase.value, "learner", self.emitted_at, deadline, timer))
+        return waits
 
     def _timer(self, timer: str) -> list[AnyCommand]:
         if self.timers.pop(timer, None) is None:

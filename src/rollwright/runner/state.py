@@ -64,6 +64,7 @@ class LiveAsk(msgspec.Struct):
     reason: str = ""
     wait: bool = False
     priority: int = 0
+    since: float = 0.0  # seconds of the run at which it was last given out, or its abort
 
     @property
     def is_flying(self) -> bool:
