@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from rollwright.engine.checkpoint import fill, pairs_to_halves
+from rollwright.engine.gguf_file import GgufFile
 from rollwright.engine.model import FAMILIES, Decoder, DecoderConfig, RopeScaling
 from rollwright.errors import ModelError
 
@@ -42,16 +40,16 @@ def load_gguf(path: str | Path) -> Decoder:
             or a tensor is missing or has another shape.
     """
     path = Path(path)
-    reader = open_gguf(path)
-    cfg = _config(reader, path)
-    name_to_tensor = {tensor.name: tensor for tensor in reader.tensors}
+    _check_package(path)
+    file = GgufFile(path)
+    cfg = _config(file, path)
     model = Decoder(cfg)
 
     def get(name: str) -> Tensor | None:
-        tensor = name_to_tensor.get(_gguf_name(name))
-        if tensor is None:
+        theirs = _gguf_name(name)
+        if theirs not in file.tensors:
             return None
-        value = _dequantise(tensor)
+        value = torch.from_numpy(file.tensor(theirs))
         is_rotary = name.endswith(("q_proj.weight", "k_proj.weight", "q_proj.bias", "k_proj.bias"))
         if cfg.family == "llama" and is_rotary:
             return pairs_to_halves(value, cfg.head_dim)  # llama files hold the rotary pairs side by side
@@ -61,47 +59,12 @@ def load_gguf(path: str | Path) -> Decoder:
     return model
 
 
-def open_gguf(path: Path) -> Any:
-    """Open a GGUF file; tensors are mapped, not read.
-
-    Raises:
-        ModelError: the file is missing or broken, or the gguf package is not installed.
-    """
+def _check_package(path: Path) -> None:
+    """Raise unless the package that knows the quantised formats is there."""
     try:
         import gguf  # noqa: F401
     except ImportError as error:
         raise ModelError(f"{path} needs the gguf package; install rollwright[gguf]") from error
-    if not path.exists():
-        raise ModelError(f"no file {path}")
-    facts = path.stat()
-    try:
-        return _reader(str(path), facts.st_mtime_ns, facts.st_size)
-    except (ValueError, OSError) as error:
-        raise ModelError(f"{path} cannot be read as GGUF ({error}); copy the file again") from error
-
-
-@lru_cache(maxsize=1)
-def _reader(path: str, changed: int, size: int) -> Any:
-    """Read a file's metadata, once for its weights, tokenizer and template: it takes seconds."""
-    from gguf import GGUFReader
-
-    return GGUFReader(path)
-
-
-def field_reader(reader: Any) -> Callable[..., Any]:
-    """Return what gives the value of a key of the file's metadata, or a default."""
-
-    def read(key: str, default: Any = None) -> Any:
-        field = reader.get_field(key)
-        return default if field is None else field.contents()
-
-    return read
-
-
-def _dequantise(tensor: Any) -> Tensor:
-    from gguf.quants import dequantize
-
-    return torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).astype("float32", copy=True))
 
 
 def _gguf_name(name: str) -> str:
@@ -112,12 +75,12 @@ def _gguf_name(name: str) -> str:
     return f"blk.{layer}.{_LAYER_NAMES[module]}.{kind}"
 
 
-def _config(reader: Any, path: Path) -> DecoderConfig:
-    read = field_reader(reader)
+def _config(file: GgufFile, path: Path) -> DecoderConfig:
+    read = file.fields.get
     family = read("general.architecture")
     if family not in FAMILIES:
         raise ModelError(f"{path} holds architecture {family!r}; rollwright runs {', '.join(FAMILIES)}")
-    names = {tensor.name for tensor in reader.tensors}
+    names = file.tensors
     if "rope_freqs.weight" in names:
         raise ModelError(
             f"{path} stretches its rotary frequencies (rope_freqs); load the safetensors instead"
@@ -125,7 +88,9 @@ def _config(reader: Any, path: Path) -> DecoderConfig:
     num_heads = read(f"{family}.attention.head_count")
     width = read(f"{family}.embedding_length")
     eos = read("tokenizer.ggml.eos_token_id")
-    vocab = next(t for t in reader.tensors if t.name == "token_embd.weight").shape[1]
+    if "token_embd.weight" not in names:
+        raise ModelError(f"{path} holds no weights (no tensor 'token_embd.weight'); give a whole model")
+    vocab = names["token_embd.weight"].shape[0]
     scaling = read(f"{family}.rope.scaling.type", "none")
     if scaling not in ("none", "linear"):
         raise ModelError(f"{path}: rope scaling {scaling!r}; implemented for GGUF are none and linear")

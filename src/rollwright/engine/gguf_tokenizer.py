@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as _Tokenizer
 
 from rollwright.engine.checkpoint import Tokenizer
-from rollwright.engine.gguf import field_reader, open_gguf
+from rollwright.engine.gguf_file import GgufFile
 from rollwright.errors import ModelError
 
 _CONTROL, _USER_DEFINED = 3, 4  # GGUF's kinds of token that stand outside the merges
@@ -37,7 +37,7 @@ def load_gguf_tokenizer(path: str | Path) -> Tokenizer:
             pre-tokenizer.
     """
     path = Path(path)
-    read = field_reader(open_gguf(path))
+    read = GgufFile(path).fields.get
     kind = read("tokenizer.ggml.model")
     if kind != "gpt2":
         raise ModelError(
@@ -82,7 +82,7 @@ def _pre_tokenizer(name: str, path: Path) -> Any:
 
 def gguf_chat_template(path: str | Path) -> tuple[str, str, str] | None:
     """Return (template, begin token, end token) of a GGUF file, or None if it has no chat template."""
-    read = field_reader(open_gguf(Path(path)))
+    read = GgufFile(path).fields.get
     template = read("tokenizer.chat_template")
     if template is None:
         return None
