@@ -43,13 +43,17 @@ class Sampled(Event, frozen=True):
 
 
 class Observed(Event, frozen=True):
-    """An environment answered a reset or a step. Tokens are the encoded new text only."""
+    """An environment answered a reset or a step. Tokens are the encoded new text only.
+
+    ``outcome`` is its word on the turn for schedulers, such as ``"error"`` or ``"empty"``; never a reward.
+    """
 
     ask: NodeId
     tokens: tuple[int, ...]
     terminated: bool = False
     truncated: bool = False
     reward: float | None = None
+    outcome: str = ""
 
 
 class Scored(Event, frozen=True):
