@@ -1,0 +1,72 @@
+"""Connect to a Ray cluster, or start one on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rollwright.errors import ConfigError
+
+
+@contextmanager
+def connected(address: str | None = None) -> Iterator[None]:
+    """Be connected to a cluster. One that this process is connected to already is used and left as it is.
+
+    Args:
+        address: of a running cluster, ``"auto"`` for the one of this machine; None starts a cluster on this
+            machine, which ends with the block.
+
+    Raises:
+        ConfigError: Ray is not installed, or no cluster answers at the address.
+    """
+    is_ours = _connect(address)
+    try:
+        yield
+    finally:
+        if is_ours:
+            import ray
+
+            ray.shutdown()
+
+
+def _connect(address: str | None) -> bool:
+    """Connect, unless this process is connected; return whether it was not."""
+    # Ray reports its use to its makers unless told otherwise.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    with _own_signals():
+        try:
+            import ray
+        except ImportError as error:
+            raise ConfigError(
+                "driver 'ray' needs Ray, which is not installed: pip install 'rollwright[ray]', or choose "
+                "another driver"
+            ) from error
+        if ray.is_initialized():
+            return False
+        options = {"address": address} if address else {"include_dashboard": False}
+        try:
+            ray.init(log_to_driver=False, logging_level="error", **options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                f"address: given {address!r}, where no cluster answers ({error}); start one with `ray start "
+                "--head`, or leave out --address to use this machine alone"
+            ) from error
+        return True
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep our handlers: Ray puts its own in their place when it is imported and when it connects."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

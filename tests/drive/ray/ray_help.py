@@ -1,0 +1,99 @@
+"""What the tests of the Ray driver share: a cluster of several machines, and a crew of toys."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import ray
+from ray.cluster_utils import Cluster
+
+from rollwright.drive.ray.crew import Crew
+from rollwright.drive.ray.recipe import Recipe
+from rollwright.drive.ray.settings import CrewSettings
+from rollwright.drive.world import World
+from rollwright.errors import LearnerError
+from rollwright.events import EmitBatch, Published
+from rollwright.testing.fake import EOS, FakeEngine, ToyTask, ToyTokenizer
+
+MEMORY = 80 * 2**20  # of each machine's object store; Ray takes no less than 75 MB
+
+
+@contextmanager
+def machines(num: int, cpus: int = 2) -> Iterator[Cluster]:
+    """Run a cluster of so many machines in this one, and connect to it."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # the actors make their parts from this module
+    options: dict[str, Any] = {"num_cpus": cpus, "object_store_memory": MEMORY, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=options)
+    try:
+        for _ in range(num - 1):
+            cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY)
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+class ToySampler(FakeEngine):
+    """A fake engine whose version is that of the weights which it was given, and of nothing else."""
+
+    def load(self, weights: Any) -> None:
+        self.loaded = int(weights["version"][0])
+        self.seen = weights["version"]
+
+    def publish(self, version: int) -> None:
+        assert version == self.loaded, f"published {version} over weights of {self.loaded}"
+        self.version = version
+
+
+class ToyTrainer:
+    """A trainer whose whole state is a version and the steps that it was given."""
+
+    def __init__(self) -> None:
+        self.version, self.steps = 0, []
+
+    def train(self, batch: EmitBatch) -> Published:
+        if batch.version != self.version:
+            raise LearnerError(f"given a batch for version {batch.version} at version {self.version}")
+        self.version += 1
+        self.steps.append(batch.step)
+        return Published(step=batch.step, version=self.version, learner_tokens=3)
+
+    def weights(self) -> tuple[int, dict[str, Any]]:
+        return self.version, {"version": np.full(200_000, self.version, np.float32)}
+
+    def save(self) -> dict[str, bytes]:
+        return {"state.json": json.dumps([self.version, self.steps]).encode()}
+
+    def load(self, files: Any) -> None:
+        self.version, self.steps = json.loads(files["state.json"])
+
+
+def toy_world(task: ToyTask | None = None) -> World:
+    return World(task or ToyTask(), ToyTokenizer(), (EOS,))
+
+
+def first_files() -> dict[str, bytes]:
+    """The checkpoint of a run that begins."""
+    return ToyTrainer().save()
+
+
+@contextmanager
+def toy_crew(recipe: Recipe | None = None, **settings: Any) -> Iterator[Crew]:
+    """Open a crew of toys; close it at the end."""
+    cfg = {"workers": 2, "graders": 1, "worker_cpus": 0.5, **settings}
+    crew = Crew(recipe or Recipe(ToySampler, toy_world, ToyTrainer), CrewSettings(**cfg), first_files)
+    crew.open()
+    try:
+        yield crew
+    finally:
+        crew.close()
