@@ -63,6 +63,10 @@ class PrefixTree:
             yield node
             queue.extend(node.children.values())
 
+    def num_cached(self, tokens: Tokens) -> int:
+        """Return the length of the longest cached prefix of ``tokens``."""
+        return self._walk(tokens)[1]
+
     def match(self, tokens: Tokens) -> tuple[int, Pages, Pages]:
         """Return the length of the longest cached prefix of ``tokens`` and its runs (pages, counts).
 

@@ -30,10 +30,29 @@ class Rows:
         self.table = np.zeros((max_rows, 8), np.int32)
         self.counts = np.zeros((max_rows, 8), np.int32)
         self._numbers = np.arange(max_rows)
+        self._row_starts = self._numbers * 8
 
     @property
     def num_live(self) -> int:
         return len(self.seqs)
+
+    @property
+    def num_pages(self) -> int:
+        return self.pool.num_pages
+
+    @property
+    def num_pages_live(self) -> int:
+        """Pages that live sequences hold."""
+        return self.pool.num_live
+
+    @property
+    def num_pages_cached(self) -> int:
+        """Pages that only cached prefixes hold; all of them can be freed."""
+        return self.pool.num_cached
+
+    @property
+    def num_pages_free(self) -> int:
+        return self.pool.num_free
 
     @property
     def left(self) -> Ints:
@@ -95,22 +114,29 @@ class Rows:
         pages = self.table[rows[owner], before[owner] - 1 + at // self.pool.page]
         return pages, (at % self.pool.page).astype(np.int32)
 
+    @property
+    def num_full(self) -> int:
+        """Live rows whose last page has no room."""
+        return len(self.seqs) - int(np.count_nonzero(self.room[: len(self.seqs)]))
+
     def place_one(self) -> tuple[Pages, Pages]:
         """Give every live row a place for one token: `place` for the steady state, in few operations."""
-        rows = self._numbers[: len(self.seqs)]
-        full = np.flatnonzero(self.room[: rows.size] == 0)
+        num = len(self.seqs)
+        room, num_pages = self.room[:num], self.num_pages_of[:num]
+        full = np.flatnonzero(room == 0)
         if full.size:
-            before = self.num_pages_of[full].astype(np.int64)
-            if int(before.max()) >= self.table.shape[1]:
-                self.widen(int(before.max()) + 1)
+            before = num_pages[full]
+            self.widen(int(before.max()) + 1)
             self.table[full, before] = self.pool.take(full.size)
-            self.num_pages_of[full] += 1
-            self.room[full] = self.pool.page
-        last = self.num_pages_of[: rows.size] - 1
-        offsets = self.counts[rows, last]
-        self.counts[rows, last] = offsets + 1
-        self.room[: rows.size] -= 1
-        return self.table[rows, last], offsets
+            num_pages[full] += 1
+            room[full] = self.pool.page
+        room -= 1
+        last = self._row_starts[:num] + num_pages
+        last -= 1
+        counts = self.counts.reshape(-1)
+        offsets = counts.take(last)
+        counts[last] = offsets + 1
+        return self.table.take(last), offsets
 
     def widen(self, num_pages: int) -> None:
         """Make the tables wide enough for so many pages of a row."""
@@ -118,6 +144,7 @@ class Rows:
         if num_pages > wide:
             more = ((0, 0), (0, max(num_pages, 2 * wide) - wide))
             self.table, self.counts = np.pad(self.table, more), np.pad(self.counts, more)
+            self._row_starts = self._numbers * self.table.shape[1]
 
     def _append(self, rows: Ints, before: Ints, new: Ints) -> None:
         """Fill up the rows' last pages and take ``new`` pages for each."""
