@@ -19,14 +19,18 @@ from rollwright.cli.methods import methods
 from rollwright.cli.replay import replay
 from rollwright.cli.show import show
 from rollwright.cli.tasks import tasks
+from rollwright.cli.timeline import timeline
 from rollwright.cli.train import train
 from rollwright.cli.warmstart import warmstart
+from rollwright.cli.why import why
 from rollwright.errors import ConfigError, RollwrightError, UnknownName
 
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
     "train": train,
     "show": show,
+    "why": why,
+    "timeline": timeline,
     "eval": evaluate,
     "methods": methods,
     "tasks": tasks,

@@ -158,6 +158,18 @@ class Activity:
         for decision in decisions:
             self._decision(decision, now)
 
+    @property
+    def step(self) -> int:
+        """The step that is under way or was last, from 0; -1 before the first."""
+        begun = [timer.name.partition(":")[2] for timer in self.waits]
+        steps = [int(step) for step in begun if step.isdigit()]
+        return max([*steps, *(step.step for step in self.steps[-1:])], default=-1)
+
+    @property
+    def version(self) -> int:
+        """The newest version that was published; 0 before the first."""
+        return max((u.published for u in self.updates if u.published is not None), default=0)
+
     # ------------------------------------------------------------ events
 
     def _event(self, event: AnyEvent, now: float) -> None:

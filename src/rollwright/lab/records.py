@@ -50,6 +50,11 @@ class Decision(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(list[Decision])
 
 
+def decoded(decisions: bytes) -> Sequence[Decision]:
+    """Return the decisions of a record (`rollwright.store.journal.read`) as values."""
+    return () if decisions == b"[]" else _decoder.decode(decisions)
+
+
 def records(path: str | Path) -> Iterator[tuple[AnyEvent, Sequence[Decision]]]:
     """Yield (event, decisions) of every whole record of a journal; as `rollwright.store.journal.read`.
 
@@ -58,4 +63,4 @@ def records(path: str | Path) -> Iterator[tuple[AnyEvent, Sequence[Decision]]]:
         JournalCorrupt: a record before the end is damaged.
     """
     for event, decisions in read(path):
-        yield event, () if decisions == b"[]" else _decoder.decode(decisions)
+        yield event, decoded(decisions)

@@ -204,7 +204,7 @@ def make_report(driver: VirtualDriver, recorder: Recorder, reason: str) -> Simul
         rollouts_per_second=rate(ledger.spent[Unit.ROLLOUTS.value]),
         engine_idle_share=share(use.busy_seconds, seconds * size.num_workers),
         slot_idle_share=share(use.slot_seconds, seconds * size.num_workers * size.num_slots),
-        learner_idle_share=share(driver.learner_seconds, seconds),
+        learner_idle_share=share(driver.learner.busy_seconds, seconds),
         queue_seconds_mean=use.queue_seconds / use.num_requests if use.num_requests else 0.0,
         ages=dict(sorted(recorder.ages.items())),
         leaves=dict(sorted(recorder.leaves.items())),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from rollwright.errors import LawBroken, RollwrightError
+from rollwright.errors import LawBroken, RollwrightError, StoreError
+from rollwright.events import AnyCommand, AnyEvent, Report
 from rollwright.method import Method
 from rollwright.runner import Runner, Settings
 from rollwright.store.codec import decision_bytes
@@ -52,12 +53,16 @@ class ReplayReport:
         num_commands: the commands in them.
         difference: the first record that differs; the replay stopped there. None: all are the same.
         runner: the runner behind the last record that was folded.
+        until: the number of finished steps at which it was told to stop; None is the journal's end.
+        has_reached: whether it got there.
     """
 
     num_records: int
     num_commands: int
     difference: Difference | None
     runner: Runner
+    until: int | None = None
+    has_reached: bool = True
 
     @property
     def is_same(self) -> bool:
@@ -84,6 +89,7 @@ def replay(
     settings: Settings,
     version: int = 0,
     progress: Callable[[int], None] | None = None,
+    until: int | None = None,
 ) -> ReplayReport:
     """Fold a journal's events through a fresh runner and compare the decisions record by record.
 
@@ -94,33 +100,54 @@ def replay(
         source: a run folder, or a journal.
         method, settings, version: what the run was started with.
         progress: called with the number of records, every thousand of them.
+        until: stop behind the record that reports step ``until``, counted from 1: so many steps are done
+            then. 0 stops behind the first record. None goes to the end.
 
     Raises:
-        StoreError: there is no journal.
+        StoreError: there is no journal, or ``until`` is negative.
         JournalCorrupt: a record before the end is damaged (its checksum is wrong).
     """
+    if until is not None and until < 0:
+        raise StoreError(f"until = {until}; expected 0 or more finished steps")
     path = Path(source)
     path = path / JOURNAL if path.is_dir() else path
     runner = Runner(method, settings, version)
     num_records = num_commands = 0
     for event, recorded in read(path):
-        try:
-            commands = runner.step(event)
-        except (RollwrightError, LookupError, TypeError, ValueError, AssertionError) as error:
-            # A runner that was given what cannot be has no defined way to refuse it.
-            refused = f"refused: {type(error).__name__}: {error}"
-            found = Difference(num_records + 1, _about(event), 0, _cut(recorded, 0), refused)
-            return ReplayReport(num_records, num_commands, found, runner)
-        now = decision_bytes(commands)
-        if now != recorded:
-            found = _difference(num_records + 1, _about(event), recorded, now)
-            return ReplayReport(num_records, num_commands, found, runner)
+        found, commands = compare(runner, num_records + 1, event, recorded)
+        if found is not None:
+            return ReplayReport(num_records, num_commands, found, runner, until, False)
         runner.take_closed()  # the record of closed groups would grow for as long as the run did
         num_records += 1
         num_commands += len(commands)
         if progress is not None and num_records % 1000 == 0:
             progress(num_records)
-    return ReplayReport(num_records, num_commands, None, runner)
+        if until is not None and (until == 0 or _ends(commands, until - 1)):
+            return ReplayReport(num_records, num_commands, None, runner, until)
+    return ReplayReport(num_records, num_commands, None, runner, until, until is None)
+
+
+def compare(
+    runner: Runner, number: int, event: AnyEvent, recorded: bytes
+) -> tuple[Difference | None, Sequence[AnyCommand]]:
+    """Give one recorded event to a runner; return where its commands differ from the recorded, and them.
+
+    Args:
+        number: the record's, from 1.
+        recorded: the decision bytes of the record.
+    """
+    try:
+        commands = runner.step(event)
+    except (RollwrightError, LookupError, TypeError, ValueError, AssertionError) as error:
+        # A runner that was given what cannot be has no defined way to refuse it.
+        refused = f"refused: {type(error).__name__}: {error}"
+        return Difference(number, _about(event), 0, _cut(recorded, 0), refused), ()
+    now = decision_bytes(commands)
+    return (None if now == recorded else _difference(number, _about(event), recorded, now)), commands
+
+
+def _ends(commands: Sequence[AnyCommand], step: int) -> bool:
+    return any(isinstance(command, Report) and command.step == step for command in commands)
 
 
 def _difference(record: int, event: str, recorded: bytes, now: bytes) -> Difference:
