@@ -1,0 +1,1 @@
+"""An HTTP server around the decode engine: OpenAI's protocols, exact token records, rollouts by URL."""

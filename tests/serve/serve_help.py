@@ -1,0 +1,72 @@
+"""A server on a thread around a small model, and small readers of what it answers."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
+
+from engine_help import CHARACTERS, ask, characters, config, lively_model, run
+
+from rollwright.engine.inprocess import LocalEngine
+from rollwright.serve.jobs import Limits
+from rollwright.serve.server import Server
+
+__all__ = ["CHARACTERS", "ask", "characters", "config", "lively_model", "run"]
+
+MODEL = lively_model()  # one for all: two of them would differ
+
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role != 'assistant' %}\n{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+class SlowEngine(LocalEngine):
+    """Takes a moment for every step, so that a test can do something meanwhile."""
+
+    pause = 0.005
+
+    def step(self):
+        time.sleep(self.pause)
+        return super().step()
+
+
+def serve(
+    engine: LocalEngine | None = None, template=None, limits: Limits | None = None, **more: Any
+) -> Server:
+    if engine is None:
+        engine = LocalEngine(MODEL, characters())
+    return Server(engine, engine.tokenizer, template, limits=limits, **more)
+
+
+def client(server: Server, **more: Any) -> httpx.Client:
+    return httpx.Client(base_url=server.url, timeout=20, trust_env=False, **more)
+
+
+def events(lines: Iterator[str]) -> Iterator[Any]:
+    """Yield the messages of an event stream; "[DONE]" as a string."""
+    for line in lines:
+        if line.startswith("data: "):
+            data = line.removeprefix("data: ")
+            yield data if data == "[DONE]" else json.loads(data)
+
+
+def stream(http: httpx.Client, path: str, body: dict[str, Any]) -> list[Any]:
+    with http.stream("POST", path, json=body | {"stream": True}) as response:
+        assert response.status_code == 200, response.read()
+        return list(events(response.iter_lines()))
+
+
+def wait_until(what: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.005)
