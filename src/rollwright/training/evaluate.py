@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rollwright.drive.inline import InlineDriver
@@ -52,11 +52,15 @@ def evaluate(
     tasks: Sequence[TaskId],
     num_samples: int = 1,
     sampling: Sampling | None = None,
+    drive: Callable[[Runner], object] | None = None,
 ) -> tuple[Evaluation, list[Group]]:
     """Roll out each task ``num_samples`` times and grade; the tokens get the fate evaluation.
 
     The noise depends on the run's seed and the task, not on the version: two evaluations in one run
     share it.
+
+    Args:
+        drive: runs the runner to its end where another driver than the inline one does it.
 
     Raises:
         DataError: there are no tasks.
@@ -76,7 +80,10 @@ def evaluate(
         is_evaluation=True,
     )
     runner = Runner(method, settings, engine.version)
-    InlineDriver(runner, engine, world).run()
+    if drive is None:
+        InlineDriver(runner, engine, world).run()
+    else:
+        drive(runner)
     groups = list(runner.batch)
     for group in groups:
         engine.retire(group.id)

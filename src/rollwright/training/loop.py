@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rollwright.config import RunConfig
-from rollwright.drive.inline import InlineDriver
 from rollwright.events import AnyCommand, EmitBatch, Published, Report
-from rollwright.learn.checkpoint import checkpoints, load_checkpoint, newest, save_checkpoint
+from rollwright.learn.checkpoint import checkpoints, newest
 from rollwright.runner import Runner
 from rollwright.store.journal import check_replay
 from rollwright.store.layout import CHECKPOINTS
 from rollwright.store.run import RunFolder
 from rollwright.training.evaluate import Evaluation, evaluate
-from rollwright.training.parts import Parts, build
+from rollwright.training.parts import Driver, Parts, build
 from rollwright.tree import Sampling
 
 Row = dict[str, Any]
@@ -42,7 +40,7 @@ class Training:
         self.metrics = folder.metrics()
         self.shards = folder.shards(decode=self.parts.tokenizer.decode)
         self.runner = Runner(self.parts.method, self.parts.settings)
-        self.driver: InlineDriver | None = None
+        self.driver: Driver | None = None
         self.is_resumed = False
         self.extend_to: int | None = None
         self.started_at = 0.0
@@ -84,16 +82,7 @@ class Training:
     def run(self) -> str | None:
         """Run to the end and return its reason; None when it was stopped before."""
         parts = self.parts
-        self.driver = InlineDriver(
-            self.runner,
-            parts.engine,
-            parts.world,
-            self._train,
-            self.journal,
-            self._report,
-            time.monotonic,
-            self.started_at,
-        )
+        self.driver = parts.driver(self.runner, self._train, self.journal, self._report, self.started_at)
         if not self.is_resumed:
             self._save()
         self._evaluate(0 if not self.is_resumed else self.runner.version)
@@ -115,6 +104,7 @@ class Training:
         try:
             self.shards.flush()
         finally:
+            self.parts.close()
             self.metrics.close()
             self.journal.close()
             self.folder.close()
@@ -179,14 +169,15 @@ class Training:
         results = []
         for temperature, samples in ((1.0, config.eval_samples), (0.0, 1)):
             sampling = Sampling(temperature, stop_strings=stops)
-            result, _ = evaluate(parts.engine, parts.world, parts.settings, tasks, samples, sampling)
+            result, _ = evaluate(
+                parts.engine, parts.world, parts.settings, tasks, samples, sampling, parts.drive_evaluation
+            )
             results.append(result)
         return results[0], results[1]
 
     def _save(self) -> None:
         self.journal.sync()  # a checkpoint must never be ahead of the journal
-        keep = self.config.keep_checkpoints
-        save_checkpoint(self.checkpoints, self.parts.learner, {}, keep, self.parts.path)
+        self.parts.save(self.checkpoints, self.config.keep_checkpoints)
 
     # ------------------------------------------------------------ resuming
 
@@ -198,8 +189,7 @@ class Training:
             # It ended before its first checkpoint, so before anything was sampled.
             self.is_resumed = False
             return
-        load_checkpoint(path, self.parts.learner)
-        version = self.parts.learner.version
+        version = self.parts.load(path)
         # By version: a run that was resumed before its learner answered was given the batch again.
         batches: dict[int, EmitBatch] = {}
 
@@ -211,15 +201,11 @@ class Training:
                 elif isinstance(command, Report):
                     self._record(command)
             if isinstance(event, Published) and self.runner.version > version:
-                self._catch_up(batches)
+                self.parts.catch_up(list(batches.values()))
+                batches.clear()
             return commands
 
         if not check_replay(self.folder.journal_path, fold):
             self.is_resumed = False
         self.parts.engine.publish(self.runner.version)
         self.started_at = self.runner.last_at
-
-    def _catch_up(self, batches: dict[int, EmitBatch]) -> None:
-        for batch in batches.values():
-            self.parts.learner.update(batch.groups, batch.version)
-        batches.clear()

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
 from rollwright.config import RunConfig
 from rollwright.discovery import load_method, method_factories
+from rollwright.drive.inline import InlineDriver, Sink
 from rollwright.drive.world import World
 from rollwright.engine.checkpoint import Tokenizer, load_model, load_tokenizer
 from rollwright.engine.inprocess import LocalEngine
 from rollwright.engine.model import Decoder
 from rollwright.errors import ConfigError
+from rollwright.events import EmitBatch, Published, Report
+from rollwright.learn.checkpoint import load_checkpoint, save_checkpoint
 from rollwright.learn.config import LearnerConfig
 from rollwright.learn.learner import Learner
 from rollwright.method import Method
-from rollwright.runner import Settings
+from rollwright.runner import Runner, Settings
 from rollwright.tasks.api import Task
 from rollwright.tasks.registry import load_task, shipped_checkpoint
 from rollwright.tree import Sampling
@@ -39,6 +45,47 @@ class Parts:
     learner: Learner
     world: World
     settings: Settings
+
+    def driver(
+        self,
+        runner: Runner,
+        train: Callable[[EmitBatch], Published],
+        journal: Sink,
+        on_report: Callable[[Report], None],
+        started_at: float,
+    ) -> Driver:
+        """Return what carries out the runner's commands with these parts."""
+        return InlineDriver(
+            runner, self.engine, self.world, train, journal, on_report, time.monotonic, started_at
+        )
+
+    def drive_evaluation(self, runner: Runner) -> None:
+        """Run a runner that evaluates to its end."""
+        InlineDriver(runner, self.engine, self.world).run()
+
+    def save(self, folder: Path, keep: int) -> None:
+        """Write a checkpoint of the learner into the folder of checkpoints."""
+        save_checkpoint(folder, self.learner, {}, keep, self.path)
+
+    def load(self, checkpoint: Path) -> int:
+        """Fill the learner from a checkpoint; return its version."""
+        load_checkpoint(checkpoint, self.learner)
+        return self.learner.version
+
+    def catch_up(self, batches: Sequence[EmitBatch]) -> None:
+        """Train again, in order, what was trained after the checkpoint that was loaded."""
+        for batch in batches:
+            self.learner.update(batch.groups, batch.version)
+
+    def close(self) -> None:
+        """Give back what the parts hold beside memory."""
+
+
+class Driver(Protocol):
+    """Carries out a runner's commands (`rollwright.drive`)."""
+
+    def run(self, is_resumed: bool = False, extend_to: int | None = None) -> str | None: ...
+    def stop(self) -> None: ...
 
 
 def model_path(config: RunConfig) -> Path:
