@@ -108,26 +108,17 @@ def _print(console: Console, found: ReplayReport, num: int) -> None:
 
 def print_state(console: Console, state: State, num: int) -> None:
     """Print a runner's state."""
-    heading(console, f"Phase {state.phase}, round {state.round}, {duration(state.seconds)} into the run")
+    heading(console, f"Phase {state.phase}, {duration(state.seconds)} into the run")
     for wait in state.waits:
         console.print(Text(f"  waits for {wait.what}: {len(wait.asks) or 1}, since {duration(wait.since)}"))
-    _rows(
-        console,
-        "groups",
-        state.groups,
-        num,
-        ("group", "opened_step", "granted", "scored", "failed", "tokens"),
-    )
-    _rows(console, "open asks", state.asks, num, ("ask", "kind", "state", "tokens", "versions", "submits"))
+    _rows(console, "groups", state.groups, num, _GROUP)
+    _rows(console, "open asks", state.asks, num, _ASK)
     heading(console, "Ledger")
     table = table_of("what", ">amount")
-    for name, amount in (
-        *state.ledger.spent.items(),
-        *state.ledger.fates.items(),
-        *state.ledger.reasons.items(),
-    ):
-        if amount:
-            table.add_row(Text(name.replace("_", " ")), number(amount))
+    for amounts in (state.ledger.spent, state.ledger.fates, state.ledger.reasons):
+        for name, amount in amounts.items():
+            if amount:
+                table.add_row(Text(name.replace("_", " ")), number(amount))
     console.print(table)
     heading(console, f"{number(len(state.tasks))} tasks visited")
     names = list(next(iter(state.tasks.values()), {}))

@@ -22,7 +22,7 @@ def show(
     rollouts: int = 3,
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
 ) -> int:
-    """Show a run: success, where the tokens went, lengths, single rollouts.
+    """Show a run: success, where the tokens went, lengths, single rollouts, bias and idle time.
 
     It reads the run folder only, so it works while the run goes on, after it ended, and after it
     crashed. What the Parquet shards do not hold yet comes from the journal.
@@ -42,6 +42,7 @@ def show(
         as_json: Print everything as one JSON object instead, for programs.
     """
     from rollwright.cli.report import print_summary
+    from rollwright.cli.selection import print_bias, print_idle
     from rollwright.lab.summary import summarise
 
     summary = summarise(run, rollouts)
@@ -55,6 +56,9 @@ def show(
         return 0
     console = Console()
     print_summary(console, summary)
+    if summary.bias is not None and summary.idle is not None:
+        print_bias(console, summary.bias)
+        print_idle(console, summary.idle)
     if png is not None:
         console.print(f"\npicture: {png}", soft_wrap=True, highlight=False, markup=False)
     return 0

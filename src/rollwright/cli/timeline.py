@@ -75,7 +75,7 @@ def timeline(
 def lines(found: Idle) -> list[str]:
     """Return the idle shares in sentences."""
     waits = {name: seconds for name, seconds in found.waits.items() if seconds > 0}
-    what = ", ".join(f"{name} {duration(seconds)}" for name, seconds in waits.items())
+    what = ", ".join(f"{name} {number(round(seconds, 2))} s" for name, seconds in waits.items())
     by_policy = ", ".join(f"{name} {percent(share)}" for name, share in found.engine_idle_by_policy.items())
     policies = f" (by policy: {by_policy})" if len(found.engine_idle_by_policy) > 1 else ""
     return [

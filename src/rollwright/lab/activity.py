@@ -179,6 +179,8 @@ class Activity:
             self._end(event.ask, now, "answered")
         elif isinstance(event, Failed):
             self._end(event.ask, now, "failed")
+            if event.ask.startswith("learn:"):  # the learner's own failure
+                self._end_updates(now)
         elif isinstance(event, Published):
             update = self.learning.pop(event.step, None)
             if update is not None:
@@ -230,8 +232,10 @@ class Activity:
 
     def _fired(self, name: str, now: float) -> None:
         self._end_wait(name, now, has_fired=True)
-        if name.startswith("rollouts:"):
-            # Sampling is aborted and gives back what it has; nothing else is waited for.
+        is_only = not any(other.startswith("rollouts:") for other in self.timers)
+        if name.startswith("rollouts:") and is_only:
+            # Sampling is aborted and gives back what it has; nothing else is waited for. With several
+            # steps open the record does not say whose asks these are: they end when their groups leave.
             for ask in [ask for ask, work in self.open.items() if work.kind != SAMPLE]:
                 self._end(ask, now, "given up")
 

@@ -19,6 +19,8 @@ _WORDS = {
     "tokens": ("rollout that is being sampled", "rollouts that are being sampled"),
     "environment": ("step of an environment", "steps of environments"),
     "grade": ("grade", "grades"),
+    "place": ("rollout that waits for a place in flight", "rollouts that wait for a place in flight"),
+    "retry": ("failed ask that waits to be tried again", "failed asks that wait to be tried again"),
     "abort": ("rollout to stop", "rollouts to stop"),
     "next step": ("rollout carried over to the next step", "rollouts carried over to the next step"),
 }
@@ -66,6 +68,8 @@ def text_of(wait: Wait) -> str:
     """Return what a wait is for, in words."""
     if wait.what == "learner":
         return f"the learner's update of step {wait.step + 1}"
+    if wait.what == "older step":
+        return f"the steps before step {wait.step + 1}, which is ready"
     one, many = _WORDS.get(wait.what, (wait.what, wait.what))
     return f"{len(wait.asks):,} {one if len(wait.asks) == 1 else many}"
 

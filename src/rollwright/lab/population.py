@@ -10,7 +10,7 @@ from rollwright.events import AnyEvent, Observed, Published, Sampled, Scored
 from rollwright.lab.records import Decision, records
 from rollwright.tree import StopReason
 
-TRAINED, HELD, UNFINISHED = "trained", "held", "unfinished"
+TRAINED, UNFINISHED = "trained", "unfinished"
 UNTRAINED, NOT_SCORED, LOST = "scored, not trained", "not scored", "failed or given up"
 _SCORABLE = 1e30  # a reward beyond it counts as not scored, as in `rollwright.runner.answers`
 
@@ -175,7 +175,10 @@ class Population:
         return not sample.is_trained and sample.group not in self.retired and not sample.is_graded
 
     def end_of(self, sample: Sample) -> str:
-        """Return what became of a rollout, in a word or a few."""
+        """Return what became of a rollout, in a word or a few.
+
+        Scored, not trained: a filter or Replay dropped it, or Replay holds it; the ledger says which.
+        """
         if sample.is_trained:
             return TRAINED
         if self.is_unfinished(sample):
@@ -184,7 +187,7 @@ class Population:
             return LOST
         if sample.reward is None:
             return NOT_SCORED
-        return UNTRAINED if sample.group in self.retired else HELD
+        return UNTRAINED
 
     def left_in(self, sample: Sample) -> int | None:
         """Return the number of the close in which it was trained or dropped; None if it is still there."""

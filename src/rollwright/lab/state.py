@@ -55,7 +55,7 @@ class State(msgspec.Struct, frozen=True):
     """Everything that a run's next decision depends on, but for the plans' own course.
 
     Args:
-        phase, step, round, version: where it is; the step counts from 0.
+        phase, step, version: where it is; the step counts from 0.
         seconds: of the run, at the last event.
         end_reason: why it ended, empty while it has not.
         waits, groups, asks: see their classes.
@@ -65,7 +65,6 @@ class State(msgspec.Struct, frozen=True):
 
     phase: str
     step: int
-    round: int
     version: int
     seconds: float
     end_reason: str
@@ -82,7 +81,6 @@ def state_of(runner: Runner) -> State:
     return State(
         phase=runner.phase.value,
         step=runner.step_number,
-        round=runner.round,
         version=runner.version,
         seconds=runner.last_at,
         end_reason=runner.end_reason,

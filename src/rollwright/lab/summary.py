@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +13,22 @@ from numpy.typing import NDArray
 
 from rollwright.config import RunConfig
 from rollwright.errors import JournalCorrupt, RollwrightError
+from rollwright.lab.activity import Activity
+from rollwright.lab.bias import Bias, compare
+from rollwright.lab.population import Population
+from rollwright.lab.process import writer
+from rollwright.lab.records import records
 from rollwright.lab.rollouts import JournalNotes, Rollout, Shards, Tail, fold_tail, read_notes
 from rollwright.lab.statistics import interval
+from rollwright.lab.timeline import Idle
+from rollwright.lab.timeline import idle as measure_idle
 from rollwright.ledger import Fate, Unit
-from rollwright.store.layout import LOCK, METRICS
+from rollwright.store.layout import METRICS
 from rollwright.store.rows import load_rows
 from rollwright.store.run import RunFolder
 
 Row = dict[str, Any]
+_PERMUTATIONS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ class Summary:
         lengths: (step, sampled tokens) of every rollout, [N, 2].
         longest, slowest: single rollouts.
         failures: how often which failure happened, the most frequent first.
+        bias: what was sampled against what was trained; None without a readable journal.
+        idle: how learner and engine spent the time; None without a readable journal.
         notes: what could not be read, and where figures come from.
     """
 
@@ -76,6 +84,8 @@ class Summary:
     longest: list[Rollout]
     slowest: list[Rollout]
     failures: list[tuple[str, int]]
+    bias: Bias | None = None
+    idle: Idle | None = None
     notes: list[str] = field(default_factory=list)
 
 
@@ -99,6 +109,7 @@ def summarise(path: str | Path, num_rollouts: int = 3) -> Summary:
     shards = Shards(folder.path)
     tail = _tail(folder, shards, journal, steps, notes)
     rollouts = tail.rollouts if tail else []
+    bias, idle = _selection(folder, notes) if journal.num_records else (None, None)
     state, state_text = _state(folder.path, config, journal, steps)
     fresh = shards.longest(num_rollouts, journal.seconds)
     longest = sorted([*fresh, *rollouts], key=lambda r: -r.tokens)[:num_rollouts]
@@ -115,6 +126,8 @@ def summarise(path: str | Path, num_rollouts: int = 3) -> Summary:
         longest=longest,
         slowest=_slowest(shards, journal.seconds, rollouts, num_rollouts),
         failures=journal.failures.most_common(),
+        bias=bias,
+        idle=idle,
         notes=notes,
     )
 
@@ -132,6 +145,18 @@ def _journal(folder: RunFolder, notes: list[str]) -> JournalNotes:
     except JournalCorrupt as error:
         notes.append(str(error))
         return JournalNotes()
+
+
+def _selection(folder: RunFolder, notes: list[str]) -> tuple[Bias | None, Idle | None]:
+    population, activity = Population(), Activity()
+    try:
+        for event, decisions in records(folder.journal_path):
+            population.take(event, decisions)
+            activity.take(event, decisions)
+    except JournalCorrupt as error:
+        notes.append(str(error))
+        return None, None
+    return compare(population, _PERMUTATIONS), measure_idle(activity)
 
 
 def _tail(
@@ -204,18 +229,11 @@ def _state(path: Path, config: RunConfig, journal: JournalNotes, steps: Sequence
 
 
 def writer_pid(path: Path) -> int | None:
-    """Return the pid of the process on this machine that writes a run folder, None if there is none.
+    """Return the pid of another process on this machine that writes a run folder, None if there is none.
 
     It takes no lock, so it never stands in a writer's way.
     """
-    try:
-        owner = json.loads((path / LOCK).read_text())
-        pid, host = int(owner["pid"]), owner["host"]
-        if host != socket.gethostname() or pid == os.getpid():
-            return None
-        os.kill(pid, 0)
-    except PermissionError:
-        return pid
-    except (OSError, ValueError, KeyError, TypeError):
+    found = writer(path)
+    if found is None or found.state == "elsewhere" or found.pid == os.getpid():
         return None
-    return pid
+    return found.pid

@@ -105,11 +105,12 @@ def _busy(axes: Axes, activity: Activity, found: Idle) -> None:
 
 def _mark_steps(axes: Axes, activity: Activity, end: float) -> None:
     """Number as many steps as have room."""
-    steps = steps_of(activity)
-    every = max(1, -(-len(steps) // 25))
-    for step in steps[::every]:
+    last = -end
+    for step in steps_of(activity):
         axes.axvline(step.began, color=_GRID, linewidth=0.8, zorder=0)
-        axes.text(step.began + end / 400, -0.62, f"step {step.step + 1}", fontsize=8, color=_MUTED)
+        if step.began - last >= end / 22:
+            axes.text(step.began + end / 400, -0.62, f"step {step.step + 1}", fontsize=8, color=_MUTED)
+            last = step.began
 
 
 def _visible(found: Sequence[Span], least: float) -> list[Span]:

@@ -31,6 +31,8 @@ _FOLLOWS = {
     " it to the learner again",
     "abort": "the sampling is given up as failed with the tokens that were reported",
     "next step": "it goes on when the next step begins",
+    "older step": "it is trained when the steps before it are",
+    "retry": "it is tried again",
     "": "the step gives up what is unanswered as failed, never as a reward, and goes on with what it has",
 }
 
@@ -94,7 +96,8 @@ def explain(path: str | Path) -> Answer:
     config = folder.config()
     found = writer(folder.path)  # before the journal: what a process wrote since is then seen as its own
     notes: list[str] = []
-    activity, runner = _fold(folder, config, notes)
+    activity = _activity(folder, notes)
+    runner = _folded(folder, config, activity, notes)
     silence = _silence(folder, activity)
     is_alive = found is not None
     now = activity.last_at + (silence or 0.0 if is_alive and activity.num_records else 0.0)
@@ -128,27 +131,36 @@ def explain(path: str | Path) -> Answer:
 # ---------------------------------------------------------------- the fold
 
 
-def _fold(folder: RunFolder, config: RunConfig, notes: list[str]) -> tuple[Activity, Runner | None]:
-    """Read the journal once, through the runner as far as that goes."""
+def _activity(folder: RunFolder, notes: list[str]) -> Activity:
     activity = Activity()
-    if not folder.journal_path.exists():
-        return activity, None
+    if folder.journal_path.exists():
+        try:
+            for event, recorded in read(folder.journal_path):
+                activity.take(event, decoded(recorded))
+        except JournalCorrupt as error:
+            notes.append(f"only the records before the damage are looked at. {error}")
+    return activity
+
+
+def _folded(folder: RunFolder, config: RunConfig, activity: Activity, notes: list[str]) -> Runner | None:
+    """Return the runner behind the last record of the activity; None where it cannot be had."""
+    if not activity.num_records or activity.finish is not None:
+        return None
     runner = _runner(config, notes)
-    try:
-        for number, (event, recorded) in enumerate(read(folder.journal_path), 1):
-            activity.take(event, decoded(recorded))
-            if runner is not None:
-                difference, _ = compare(runner, number, event, recorded)
-                runner.take_closed()
-                if difference is not None:
-                    notes.append(
-                        f"the decisions of record {number} do not come out again (`rollwright replay` shows"
-                        " how they differ), so what follows is read from the recorded decisions alone"
-                    )
-                    runner = None
-    except JournalCorrupt as error:
-        notes.append(f"only the records before the damage are looked at. {error}")
-    return activity, runner
+    if runner is None:
+        return None
+    # A run that goes on has written more by now.
+    known = zip(range(activity.num_records), read(folder.journal_path), strict=False)
+    for number, (event, recorded) in known:
+        difference, _ = compare(runner, number + 1, event, recorded)
+        runner.take_closed()
+        if difference is not None:
+            notes.append(
+                f"the decisions of record {number + 1} do not come out again (`rollwright replay` shows how"
+                " they differ), so what follows is read from the recorded decisions alone"
+            )
+            return None
+    return runner
 
 
 def _runner(config: RunConfig, notes: list[str]) -> Runner | None:
