@@ -23,7 +23,7 @@ from rollwright.drive.virtual import (
     TaskModel,
     VirtualDriver,
 )
-from rollwright.drive.virtual.model import share_of
+from rollwright.drive.virtual.distributions import share_of
 from rollwright.errors import ConfigError, LawBroken
 from rollwright.events import Event, TimerFired
 from rollwright.lab.simulate import Recorder, make_report, simulate

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from rollwright.drive.virtual import Constant, EngineModel
+from rollwright.drive.virtual import Constant, EngineModel, Model, TaskModel
 from rollwright.drive.virtual.clock import Clock
 from rollwright.drive.virtual.content import ModelledContent, Placeholders, Request, turn_start
 from rollwright.drive.virtual.engine import VirtualEngine
+from rollwright.drive.virtual.pace import Pace
 from rollwright.drive.virtual.worker import Worker
 from rollwright.errors import EngineError, LawBroken
 from rollwright.events import Sampled, Submit, WorkerLost
@@ -330,12 +331,12 @@ def request(ask: str, stream: str, path: list[tuple[Node, int]], max_tokens: int
 )
 def test_a_turn_begins_where_its_own_stream_does(nodes, stream, start):
     """Oracle: by hand. Parts of one turn count together; an end, and a fork, begin anew."""
-    assert turn_start(request("a", stream, chain(*nodes))) == start
+    assert turn_start(request("a", stream, chain(*nodes)))[0] == start
 
 
 def test_a_turn_of_exactly_the_limit_ended_by_itself():
     """Oracle: by hand. 10 tokens of at most 10 end by their end token; of at most 9 by the length."""
-    content = ModelledContent(Constant(10))
+    content = ModelledContent(Model(tasks=TaskModel(response=Constant(10))))
     for limit, num, stop in ((10, 10, StopReason.EOS), (9, 9, StopReason.LENGTH)):
         answer = content.answer(request("a", "0/0", chain(), limit), 0)
         assert (answer.num, answer.stop) == (num, stop)
@@ -349,7 +350,7 @@ def test_a_fork_finds_its_parents_cache():
     half = [*path[:-1], (path[-1][0], 5)]
     for workers, num in ((1, 14), (2, 14 + 9)):
         bench = Bench({}, engine_model(num_slots=4, num_workers=workers))
-        bench.engine.content = ModelledContent(Constant(100))
+        bench.engine.content = ModelledContent(Model(tasks=TaskModel(response=Constant(100))))
         bench.engine.submit(request("a", "0/0", path))
         bench.engine.submit(request("b", "0/0~0", half))
         bench.run()
@@ -362,13 +363,14 @@ def test_step_counts_are_exact_at_the_times_that_they_plan():
     rng, num_off = random.Random(0), 0
     for _ in range(2000):
         worker = Worker(0)
-        worker.anchor, worker.pace = rng.uniform(0, 1e5), rng.uniform(1e-3, 1)
+        pace = rng.uniform(1e-3, 1)
+        worker.anchor, worker.pace = rng.uniform(0, 1e5), Pace(pace)
         worker.busy_since, num = 0.0, rng.randint(1, 5000)
-        at = worker.anchor + num * worker.pace
+        at = worker.anchor + num * pace
         assert worker.steps_at(at) == num
         assert worker.steps_at(math.nextafter(at, 0)) == num - 1
         assert worker.boundary(at) == at
-        num_off += int((at - worker.anchor) / worker.pace) != num
+        num_off += int((at - worker.anchor) / pace) != num
     assert num_off > 100  # the case is real
 
 

@@ -95,6 +95,7 @@ class Fleet:
         pools: the name of each worker's pool; all are one pool without it.
         cached: (worker, job) → tokens of the job's context that the worker holds.
         fits: (worker, job) → whether the worker has memory for it now.
+        holders: job → workers that hold something of its group.
     """
 
     def __init__(
@@ -103,11 +104,12 @@ class Fleet:
         pools: Sequence[str] | None = None,
         cached: Callable[[int, Job], int] | None = None,
         fits: Callable[[int, Job], bool] | None = None,
+        holders: Callable[[Job], Sequence[int]] | None = None,
     ) -> None:
         self.num_slots, self.loads = list(num_slots), [0] * len(num_slots)
         self.pools = list(pools) if pools is not None else [""] * len(num_slots)
         self.is_open = [True] * len(num_slots)
-        self._cached, self._fits = cached, fits
+        self._cached, self._fits, self._holders = cached, fits, holders
         self._heaps: dict[str, list[tuple[float, int]]] = {}
         for worker in range(len(num_slots)):
             self._note(worker)
@@ -118,6 +120,10 @@ class Fleet:
     def cached(self, worker: int, job: Job) -> int:
         """Return how many tokens of the job's context the worker holds."""
         return 0 if self._cached is None else self._cached(worker, job)
+
+    def holders(self, job: Job) -> Sequence[int]:
+        """Return the workers that hold something of the job's group."""
+        return () if self._holders is None else self._holders(job)
 
     def fits(self, worker: int, job: Job) -> bool:
         """Whether the worker is open, has a free slot, and memory for the job."""

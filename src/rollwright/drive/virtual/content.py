@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
-from rollwright.drive.virtual.model import Distribution, share_of
+from rollwright import rng as randomness
+from rollwright.drive.virtual.distributions import LEAST_SHARE, normal_at, normal_share, share_of
+from rollwright.drive.virtual.model import Hard, Model
 from rollwright.errors import LawBroken
 from rollwright.events import Submit
-from rollwright.tree import Node, Origin, StopReason
+from rollwright.tree import Node, Origin, StopReason, TaskId
 
 Path = Sequence[tuple[Node, int]]
 
 TOKEN, END = 1, 0  # placeholders: an ordinary token and an end token
 LOGPROB = -1.0  # nats, a placeholder: nothing that a simulation reports depends on it
-_LENGTH = 0x6C656E677468  # keeps the noise of lengths apart from all other noise
+# They keep the noise of lengths and of kinds apart from all other noise.
+_LENGTH, _HARD = 0x6C656E677468, 0x68617264
 _ENDED = (StopReason.EOS, StopReason.STOP)
 
 
@@ -31,6 +36,19 @@ class Request:
     command: Submit
     stream: str
     path: Path
+
+    @property
+    def task(self) -> TaskId:
+        return self.command.group.rpartition("#")[0]
+
+    @property
+    def turn(self) -> int:
+        """Sampled turns on the path; the parts of one count once."""
+        num, previous = 0, Origin.PROMPT
+        for node, _ in self.path:
+            num += node.origin is Origin.SAMPLED and previous is not Origin.SAMPLED
+            previous = node.origin
+        return num
 
 
 class Answer(Protocol):
@@ -88,17 +106,17 @@ class ModelledContent:
     goes on to the same end, wherever and whenever it is resumed.
 
     Args:
-        response: tokens that a turn would have without limits, rounded, at least 1.
+        model: of its tasks, the tokens that a turn would have without limits, rounded, at least 1.
     """
 
     gives: frozenset[str] = frozenset({"fork"})
 
-    def __init__(self, response: Distribution) -> None:
-        self.response = response
+    def __init__(self, model: Model) -> None:
+        self.model = model
 
     def answer(self, request: Request, version: int) -> Placeholders:
-        command, start = request.command, turn_start(request)
-        length = max(1, round(self.response.at(share_of(command.stream, start, _LENGTH))))
+        command, (start, began) = request.command, turn_start(request)
+        length = self.length(request.task, command.stream, start, version if began is None else began)
         left = length - (command.start - start)
         if left < 1:
             raise LawBroken(
@@ -109,15 +127,44 @@ class ModelledContent:
             return Placeholders(left, StopReason.EOS)
         return Placeholders(command.max_tokens, StopReason.LENGTH)
 
+    def length(self, task: TaskId, key: int, start: int, version: int) -> int:
+        """Return the tokens of the turn from ``start`` of a trajectory with a noise key, without limits."""
+        tasks = self.model.tasks_of(task)
+        share = share_of(key, start, _LENGTH)
+        if tasks.alike:
+            z = math.sqrt(tasks.alike) * normal_of(task, "length")
+            z += math.sqrt(1 - tasks.alike) * normal_at(share)
+            share = min(max(normal_share(z), LEAST_SHARE), 1 - LEAST_SHARE)
+        num = tasks.response.at(share)
+        if tasks.growth:
+            num *= (1 + tasks.growth) ** version
+        if tasks.hard is not None and is_hard(tasks.hard, key):
+            num *= tasks.hard.factor
+        return max(1, round(num))
+
     def renew(self, answer: Answer, num_made: int, version: int) -> Answer:
         return answer
 
 
-def turn_start(request: Request) -> int:
-    """Return the position of the turn's first token: where the parts of the ask's own stream begin."""
-    start = request.command.start
+def turn_start(request: Request) -> tuple[int, int | None]:
+    """Return where the turn begins, and the version that began it, None if nothing of it is sampled.
+
+    It is the position of its first token: where the parts of the ask's own stream begin.
+    """
+    start, version = request.command.start, None
     for node, _ in reversed(request.path):
         if node.origin is not Origin.SAMPLED or node.stream != request.stream or node.stop in _ENDED:
             break
-        start = node.start
-    return start
+        start, version = node.start, node.version if node.version is not None else version
+    return start, version
+
+
+def is_hard(hard: Hard, key: int) -> bool:
+    """Whether the trajectory of a noise key is a hard one."""
+    return share_of(key, 0, _HARD) < hard.share
+
+
+@lru_cache(maxsize=100_000)
+def normal_of(task: TaskId, what: str) -> float:
+    """Return a standard normal variable that is fixed by the task's id, for every seed."""
+    return normal_at(share_of(randomness.stream_key(0, task, what), 0))

@@ -9,10 +9,11 @@ import msgspec
 from rollwright.drive.inline import Sink
 from rollwright.drive.virtual.clock import Clock
 from rollwright.drive.virtual.content import Content, ModelledContent, Request
+from rollwright.drive.virtual.elastic import Elastic
 from rollwright.drive.virtual.engine import VirtualEngine
+from rollwright.drive.virtual.learner import LearnerTime, next_version
 from rollwright.drive.virtual.model import Model
-from rollwright.drive.virtual.world import Answers, Line, ModelledLearner, ModelledWorld, call_seconds
-from rollwright.drive.virtual.world import num_tokens as num_learner_tokens
+from rollwright.drive.virtual.world import Answers, Line, ModelledWorld, call_seconds
 from rollwright.errors import ConfigError, LawBroken
 from rollwright.events import (
     Abort,
@@ -23,12 +24,14 @@ from rollwright.events import (
     EnvStep,
     Event,
     Finish,
+    Observed,
     Published,
     Report,
     Reset,
     Resumed,
     Retire,
     Score,
+    Scored,
     SetTimer,
     Started,
     Submit,
@@ -75,7 +78,7 @@ class VirtualDriver:
         self.runner, self.model, self.journal = runner, model, journal
         self.on_command, self.on_closed = on_command, on_closed
         seed = runner.settings.seed
-        content = content or ModelledContent(model.tasks.response)
+        content = content or ModelledContent(model)
         missing = runner.method.engine_needs - content.gives
         if missing:
             raise ConfigError(
@@ -83,9 +86,13 @@ class VirtualDriver:
                 f" give {sorted(content.gives)}: run it with a real engine, or give a content that has them"
             )
         self.clock = Clock(started_at)
-        self.engine = VirtualEngine(model.engine, content, self.clock, seed, runner.version)
-        self.world: Answers = world or ModelledWorld(model.tasks, seed)
-        self.train = train or ModelledLearner(model.learner)
+        self.engine = VirtualEngine(
+            model.engine, content, self.clock, seed, runner.version, model.placement, model.others
+        )
+        self.world: Answers = world or ModelledWorld(model, seed)
+        self.train = train or next_version
+        self.learner = LearnerTime(model.learner)
+        self.elastic = None if model.planner is None else Elastic(model.planner, self.engine, self.learner)
         services = model.services
         self.lines = {
             Reset: (Line(None), services.reset),
@@ -95,7 +102,7 @@ class VirtualDriver:
         self.finished: str | None = None
         self.is_stopping = False
         self.num_events = 0
-        self.learner_seconds = 0.0
+        self._rollouts_since = started_at
         self._timers: dict[str, int] = {}
         self._num_timers = 0
         self._num_owed = 0  # answers of the world and the learner that are planned
@@ -136,6 +143,8 @@ class VirtualDriver:
                 if self.journal is not None:
                     self.journal.append(event, decided)
                 commands += decided
+                if self.model.learner.streams and isinstance(event, Scored):
+                    self._work_ahead(event.ask.rpartition("/")[0])
             if self.journal is not None:
                 self.journal.flush()
             self.num_events += len(events)
@@ -161,10 +170,8 @@ class VirtualDriver:
             # An ask that ended at the same instant needs no abort any more.
             return (self.engine.abort(command.ask),) if command.ask in self.engine.live else ()
         elif isinstance(command, EmitBatch):
-            learner = self.model.learner
-            seconds = learner.step_seconds + learner.token_seconds * num_learner_tokens(command.groups)
-            self.learner_seconds += seconds
-            self._owe(self.now + seconds, self._publish, command)
+            ends = self.learner.update(command, self.now, self.now - self._rollouts_since)
+            self._owe(ends, self._publish, command)
         else:
             self._note(command)
         return ()
@@ -210,14 +217,27 @@ class VirtualDriver:
             return (self._stamped(self.world.reset(command)),)
         group = self.runner.groups[command.group]
         if isinstance(command, EnvStep):
-            return (self._stamped(self.world.env_step(command, group.task, group.nodes)),)
+            answer = self.world.env_step(command, group.task, group.nodes)
+            if isinstance(answer, Observed):
+                self.engine.hear(group.id, self.runner.asks[command.ask].stream, answer)
+            return (self._stamped(answer),)
         truncated = group.trajectories[command.leaf].truncated
         return (self._stamped(self.world.score(command, group.task, group.nodes, truncated)),)
 
     def _publish(self, command: EmitBatch) -> Sequence[AnyEvent]:
         self._num_owed -= 1
+        self._rollouts_since = self.now
         published = self.train(command)
-        return [*self.engine.publish(published.version), self._stamped(published)]
+        events: list[AnyEvent] = [*self.engine.publish(published.version), self._stamped(published)]
+        return events if self.elastic is None else [*events, *self.elastic.plan(self.now)]
+
+    def _work_ahead(self, group_id: str) -> None:
+        """Let the learner begin with a group that is complete."""
+        group = self.runner.groups.get(group_id)
+        if group is not None and group.is_complete and not group.is_broken:
+            paths = [path_to(group.nodes, leaf) for leaf in group.trajectories]
+            num = sum(num for path in paths for _, num in path)
+            self.learner.work_ahead(group_id, num, self.now)
 
     def _stamped(self, event: Event) -> AnyEvent:
         return msgspec.structs.replace(event, at=self.now)  # type: ignore[return-value]

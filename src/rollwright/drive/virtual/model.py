@@ -2,124 +2,37 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field, fields
-from statistics import NormalDist
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
-from rollwright import rng as randomness
-from rollwright.errors import ConfigError
-
-_NORMAL = NormalDist()
-_UNIT = 2.0**-52
-
-
-class Distribution(Protocol):
-    """A distribution by its inverse: the value at a share of the mass."""
-
-    def at(self, share: float) -> float:
-        """Return the value below which ``share`` of the mass lies, share in (0, 1)."""
-        ...
+from rollwright.drive.placement import LeastLoaded, Placement
+from rollwright.drive.virtual.distributions import Constant, Distribution, LogNormal, check
+from rollwright.drive.virtual.engine_model import EngineModel
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
-    """Always ``value``, ≥ 0."""
-
-    value: float
-
-    def __post_init__(self) -> None:
-        _check(self, "value", self.value, self.value >= 0, "≥ 0")
-
-    def at(self, share: float) -> float:
-        return self.value
-
-
-@dataclass(frozen=True, slots=True)
-class LogNormal:
-    """median · exp(sigma · z) with z standard normal: long-tailed; its mean is median · exp(sigma²/2)."""
-
-    median: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        _check(self, "median", self.median, self.median > 0, "> 0")
-        _check(self, "sigma", self.sigma, self.sigma >= 0, "≥ 0")
-
-    def at(self, share: float) -> float:
-        return self.median * math.exp(self.sigma * normal_at(share))
-
-
-@dataclass(frozen=True, slots=True)
-class Empirical:
-    """Each of ``values`` (a measured sample, any order) with the same probability."""
-
-    values: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        if not self.values:
-            raise ConfigError("Empirical: no values; give the measured lengths or seconds")
-        _check(self, "values", min(self.values), min(self.values) >= 0, "all ≥ 0")
-
-    def at(self, share: float) -> float:
-        return self.values[int(share * len(self.values))]
-
-
-def normal_at(share: float) -> float:
-    """Return the standard normal's value below which ``share`` of the mass lies."""
-    return _NORMAL.inv_cdf(share)
-
-
-def _check(owner: object, name: str, value: float, is_good: bool, expected: str) -> None:
-    if not (is_good and math.isfinite(value)):
-        raise ConfigError(f"{type(owner).__name__}: {name} = {value!r}; expected a number {expected}")
-
-
-def share_of(key: int, t: int, purpose: int = 0) -> float:
-    """Return a number in (0, 1) that depends on the key, the position and the purpose alone."""
-    high, low = randomness.step_words(key ^ purpose, t)
-    return ((high << 20 | low >> 12) + 0.5) * _UNIT
-
-
-@dataclass(frozen=True, slots=True)
-class EngineModel:
-    """Decode workers with continuous batching.
-
-    A decode step of a worker with b live sequences takes ``step_seconds + sequence_seconds · b``; before
-    it, sequences that join cost ``prefill_seconds`` for each token of their prefix that is not cached.
+class Hard:
+    """Some trajectories are hard: they take more turns, and their tools fail more often.
 
     Args:
-        num_workers: engines that decode side by side.
-        num_slots: sequences that one worker decodes at once; more wait in one queue, first come first
-            served.
-        step_seconds: seconds of a decode step that do not depend on the batch.
-        sequence_seconds: seconds that each live sequence adds to a decode step.
-        prefill_seconds: seconds per prefilled token.
-        failure_seconds: mean seconds until a running worker fails (exponential); None is never.
-        restart_seconds: seconds until a failed worker takes work again.
+        share: of the trajectories that are hard, in [0, 1].
+        end_share: probability that the episode ends after a turn of a hard one; the task's own holds for
+            the others.
+        error_share: probability that a tool returns an error in a hard one.
+        easy_error_share: the same for the others.
+        factor: what a turn's length is multiplied with.
     """
 
-    num_workers: int = 8
-    num_slots: int = 64
-    step_seconds: float = 0.02
-    sequence_seconds: float = 0.0002
-    prefill_seconds: float = 0.00005
-    failure_seconds: float | None = None
-    restart_seconds: float = 60.0
+    share: float = 0.1
+    end_share: float = 0.05
+    error_share: float = 0.7
+    easy_error_share: float = 0.1
+    factor: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("num_workers", "num_slots"):
-            _check(self, name, getattr(self, name), getattr(self, name) >= 1, "≥ 1")
-        for name in ("sequence_seconds", "prefill_seconds", "restart_seconds"):
-            _check(self, name, getattr(self, name), getattr(self, name) >= 0, "≥ 0")
-        # A step must take time: with none of it nothing would order the tokens.
-        _check(self, "step_seconds", self.step_seconds, self.step_seconds > 0, "> 0")
-        if self.failure_seconds is not None:
-            _check(self, "failure_seconds", self.failure_seconds, self.failure_seconds > 0, "> 0")
-
-    def decode_seconds(self, num_live: int) -> float:
-        """Return the seconds of one decode step with ``num_live`` sequences."""
-        return self.step_seconds + self.sequence_seconds * num_live
+        for name in ("share", "end_share", "error_share", "easy_error_share"):
+            check(self, name, getattr(self, name), 0 <= getattr(self, name) <= 1, "in [0, 1]")
+        check(self, "factor", self.factor, self.factor > 0, "> 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +49,10 @@ class TaskModel:
         observation: tokens that an environment says after a turn.
         end_share: probability that the environment ends the episode after a turn.
         logit, logit_spread, logit_gain: see above.
+        alike: how alike the lengths of one task are, in [0, 1]: the correlation of the normal variables
+            behind them. The distribution over all tasks stays ``response``.
+        growth: turns that begin under version v are (1 + growth)^v times as long, > -1.
+        hard: trajectories of another kind among the others; None is none.
     """
 
     prompt: Distribution = field(default_factory=lambda: Constant(128))
@@ -145,10 +62,15 @@ class TaskModel:
     logit: float = 0.0
     logit_spread: float = 1.5
     logit_gain: float = 0.0
+    alike: float = 0.0
+    growth: float = 0.0
+    hard: Hard | None = None
 
     def __post_init__(self) -> None:
-        _check(self, "end_share", self.end_share, 0 <= self.end_share <= 1, "in [0, 1]")
-        _check(self, "logit_spread", self.logit_spread, self.logit_spread >= 0, "≥ 0")
+        check(self, "end_share", self.end_share, 0 <= self.end_share <= 1, "in [0, 1]")
+        check(self, "logit_spread", self.logit_spread, self.logit_spread >= 0, "≥ 0")
+        check(self, "alike", self.alike, 0 <= self.alike <= 1, "in [0, 1]")
+        check(self, "growth", self.growth, self.growth > -1, "> -1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,26 +92,96 @@ class ServiceModel:
         for name in ("num_envs", "num_graders"):
             num = getattr(self, name)
             if num is not None:
-                _check(self, name, num, num >= 1, "≥ 1, or None")
+                check(self, name, num, num >= 1, "≥ 1, or None")
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerModel:
-    """An update takes ``step_seconds + token_seconds · tokens`` (prompt and response of each trajectory)."""
+    """An update takes ``step_seconds + token_seconds · tokens / num_workers``.
+
+    Args:
+        step_seconds: what does not depend on the batch.
+        token_seconds: one worker's time for a token of a trajectory, prompt or response.
+        num_workers: workers that share the tokens.
+        streams: gradients of a group are made as soon as it is complete, beside the rollouts, and only
+            what is left then makes the update wait.
+        prefix_early: the part of a prompt's tokens that does not depend on the response is worked through
+            beside the rollouts of the step, on their own workers: its seconds do not count, as far as they
+            fit into ``spare`` of the rollouts' time.
+        spare: share of the rollouts' time in which their workers' arithmetic is free, in [0, 1].
+        price: of one worker, per hour.
+    """
 
     step_seconds: float = 1.0
     token_seconds: float = 0.00002
+    num_workers: int = 1
+    streams: bool = False
+    prefix_early: bool = False
+    spare: float = 0.5
+    price: float = 0.0
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            _check(self, item.name, getattr(self, item.name), getattr(self, item.name) >= 0, "≥ 0")
+        for name in ("step_seconds", "token_seconds", "price"):
+            check(self, name, getattr(self, name), getattr(self, name) >= 0, "≥ 0")
+        check(self, "num_workers", self.num_workers, self.num_workers >= 1, "≥ 1")
+        check(self, "spare", self.spare, 0 <= self.spare <= 1, "in [0, 1]")
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """What a step took, for planners.
+
+    Args:
+        rollout_seconds: work of the rollouts, summed over workers.
+        step_seconds: from one update's end to the next one's.
+        train_seconds: work of the update, summed over workers.
+    """
+
+    rollout_seconds: float
+    step_seconds: float
+    train_seconds: float
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """Moves workers between rollouts and training."""
+
+    def num_training(self, costs: list[StepCost], num_workers: int, now: int) -> int:
+        """Return how many of all workers shall train from now on.
+
+        Args:
+            costs: of the steps so far, the last one last.
+            num_workers: workers that roll out or train.
+            now: workers that train at present.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Everything that a simulation assumes about the world around the runner."""
+    """Everything that a simulation assumes about the world around the runner.
+
+    Args:
+        engine: the engines.
+        tasks: prompts, environments and rewards.
+        services: how long they take.
+        learner: how long updates take.
+        placement: which ask goes where.
+        others: engines of other kinds beside ``engine``.
+        mix: other task models by the first part of a task's id.
+        planner: moves workers of ``engine`` to the learner and back; None leaves them where they are.
+    """
 
     engine: EngineModel = field(default_factory=EngineModel)
     tasks: TaskModel = field(default_factory=TaskModel)
     services: ServiceModel = field(default_factory=ServiceModel)
     learner: LearnerModel = field(default_factory=LearnerModel)
+    placement: Placement = field(default_factory=LeastLoaded)
+    others: tuple[EngineModel, ...] = ()
+    mix: tuple[tuple[str, TaskModel], ...] = ()
+    planner: Planner | None = None
+
+    def tasks_of(self, task: str) -> TaskModel:
+        """Return the model of a task, by the first part of its id."""
+        kind = task.partition("/")[0]
+        return next((tasks for name, tasks in self.mix if name == kind), self.tasks)

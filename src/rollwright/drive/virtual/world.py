@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
 from typing import Protocol
 
 from rollwright import rng as randomness
-from rollwright.drive.virtual.content import TOKEN
-from rollwright.drive.virtual.model import Distribution, LearnerModel, TaskModel, normal_at, share_of
+from rollwright.drive.virtual.content import TOKEN, is_hard, normal_of
+from rollwright.drive.virtual.distributions import Distribution, share_of
+from rollwright.drive.virtual.model import Model
 from rollwright.drive.world import Nodes
-from rollwright.events import EmitBatch, EnvStep, Event, Observed, Published, Reset, Score, Scored
-from rollwright.tree import Group, Node, TaskId
+from rollwright.events import EnvStep, Event, Observed, Reset, Score, Scored
+from rollwright.tree import Node, TaskId
 
-_PROMPT, _OBSERVATION, _END, _REWARD = 0x70726F6D, 0x6F627376, 0x656E6465, 0x72657764  # kinds of noise
+# Kinds of noise.
+_PROMPT, _OBSERVATION, _END, _REWARD, _TOOL = 0x70726F6D, 0x6F627376, 0x656E6465, 0x72657764, 0x746F6F6C
 
 
 class Answers(Protocol):
@@ -30,23 +31,30 @@ class ModelledWorld:
     """Answers that are functions of the task, the trajectory and the position, never of time.
 
     Args:
-        model: lengths and probabilities.
+        model: of its tasks, lengths and probabilities.
         seed: the run's seed.
     """
 
-    def __init__(self, model: TaskModel, seed: int) -> None:
+    def __init__(self, model: Model, seed: int) -> None:
         self.model, self.seed = model, seed
-        self._logits: dict[TaskId, float] = {}
 
     def reset(self, command: Reset) -> Observed:
-        num = self.model.prompt.at(share_of(randomness.stream_key(0, command.task, ""), 0, _PROMPT))
+        share = share_of(randomness.stream_key(0, command.task, ""), 0, _PROMPT)
+        num = self.model.tasks_of(command.task).prompt.at(share)
         return Observed(ask=command.ask, tokens=(TOKEN,) * max(1, round(num)))
 
     def env_step(self, command: EnvStep, task: TaskId, nodes: Nodes) -> Observed:
         key, position = self._place(task, nodes[command.parent])
-        num = round(self.model.observation.at(share_of(key, position, _OBSERVATION)))
-        is_over = share_of(key, position, _END) < self.model.end_share
-        return Observed(ask=command.ask, tokens=(TOKEN,) * num, terminated=is_over)
+        tasks = self.model.tasks_of(task)
+        num = round(tasks.observation.at(share_of(key, position, _OBSERVATION)))
+        end_share, outcome = tasks.end_share, ""
+        if (hard := tasks.hard) is not None:
+            is_one = is_hard(hard, key)
+            end_share = hard.end_share if is_one else end_share
+            error_share = hard.error_share if is_one else hard.easy_error_share
+            outcome = "error" if share_of(key, position, _TOOL) < error_share else "success"
+        is_over = share_of(key, position, _END) < end_share
+        return Observed(ask=command.ask, tokens=(TOKEN,) * num, terminated=is_over, outcome=outcome)
 
     def score(self, command: Score, task: TaskId, nodes: Nodes, truncated: bool) -> Scored:
         leaf = nodes[command.leaf]
@@ -61,11 +69,9 @@ class ModelledWorld:
 
     def success(self, task: TaskId, version: int) -> float:
         """Return the probability that a whole rollout of the task is right."""
-        logit = self._logits.get(task)
-        if logit is None:
-            z = normal_at(share_of(randomness.stream_key(0, task, "difficulty"), 0))
-            logit = self._logits[task] = self.model.logit + self.model.logit_spread * z
-        return 1 / (1 + math.exp(-logit - self.model.logit_gain * version))
+        tasks = self.model.tasks_of(task)
+        logit = tasks.logit + tasks.logit_spread * normal_of(task, "difficulty")
+        return 1 / (1 + math.exp(-logit - tasks.logit_gain * version))
 
     def _place(self, task: TaskId, node: Node) -> tuple[int, int]:
         return randomness.stream_key(self.seed, task, node.stream), node.start + node.num_steps
@@ -94,18 +100,3 @@ class Line:
 def call_seconds(duration: Distribution, seed: int, ask: str) -> float:
     """Return the seconds of the call that answers ``ask``: the same in every schedule."""
     return duration.at(share_of(randomness.stream_key(seed, ask, "seconds"), 0))
-
-
-class ModelledLearner:
-    """Publishes the next version after the modelled time of an update."""
-
-    def __init__(self, model: LearnerModel) -> None:
-        self.model = model
-
-    def __call__(self, batch: EmitBatch) -> Published:
-        return Published(step=batch.step, version=batch.version + 1, learner_tokens=num_tokens(batch.groups))
-
-
-def num_tokens(groups: Sequence[Group]) -> int:
-    """Return the tokens that a learner reads: prompt and response of every trajectory."""
-    return sum(num for group in groups for t in group.trajectories for _, num in group.path(t.leaf))
