@@ -37,8 +37,17 @@ SAMPLINGS = (
 )
 
 
+@pytest.fixture(params=["native", "torch"], autouse=True)
+def kernel(request, monkeypatch):
+    """Run every test with the compiled kernel and with torch."""
+    monkeypatch.setenv("ROLLWRIGHT_KERNEL", request.param)
+    return request.param
+
+
 @pytest.fixture(params=SHAPES)
-def model(request):
+def model(request, kernel, monkeypatch):
+    if request.param == "small-head":  # which the kernel does not take
+        monkeypatch.setenv("ROLLWRIGHT_KERNEL", "auto")
     return lively_model(config(**SHAPES[request.param]))
 
 
@@ -67,7 +76,7 @@ def test_samples_do_not_depend_on_batch_size_or_arrival(model):
     asks = mixed_asks(random.Random(1), 10, model.cfg.vocab_size)
     want = exact(run(LocalEngine(model, characters(eos=(3,)), max_batch=64), asks))
     for seed, max_batch in enumerate((1, 5, 24)):
-        local = LocalEngine(model, characters(eos=(3,)), max_batch=max_batch, max_parked=seed * 3)
+        local = LocalEngine(model, characters(eos=(3,)), max_batch=max_batch)
         got = run(local, asks, random.Random(seed))
         assert exact(got) == want
 
@@ -92,7 +101,7 @@ def test_interrupted_and_forked_sequences_equal_fresh_ones(model):
     rng = random.Random(2)
     asks = mixed_asks(rng, 6, model.cfg.vocab_size)
     want = exact(run(LocalEngine(model, characters(eos=(3,))), asks))
-    local = LocalEngine(model, characters(eos=(3,)), max_batch=9, prefill_tokens=23)
+    local = LocalEngine(model, characters(eos=(3,)), max_batch=9, token_budget=23)
     name_to_ask = {command.ask: (command, prefix) for command, prefix in asks}
     got = {name: Answer() for name in name_to_ask}
     for item in asks:
@@ -127,7 +136,7 @@ def test_long_prefixes_are_exact_across_blocks():
     model = lively_model(config(max_positions=700, num_layers=1))
     tokens = [random.Random(3).randrange(64) for _ in range(600)]
     want = run(LocalEngine(model), [ask("a", tokens)])["a"].exact
-    parts = LocalEngine(model, prefill_tokens=37)
+    parts = LocalEngine(model, token_budget=37, max_batch=8)
     assert run(parts, [ask("b", tokens[:450], stream=1, max_tokens=3), ask("a", tokens)])["a"].exact == want
     grown = LocalEngine(model)
     for first in range(2, 600, 100):

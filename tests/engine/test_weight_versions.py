@@ -107,13 +107,14 @@ def test_case_w02_the_version_moves_only_when_the_update_is_whole():
         local.publish(6)
 
 
-def test_learner_and_engine_share_one_set_of_weights():
-    """Oracle: the engine's views have the parameters' addresses."""
+def test_learner_and_torch_engine_share_one_set_of_weights():
+    """Oracle: the engine's views have the parameters' addresses; the compiled kernel says what it copies."""
     model = lively_model()
-    local = LocalEngine(model)
-    weights = local.forward.weights
+    weights = LocalEngine(model, kernel="torch").forward.weights
     assert weights.layers[0].qkv[0].data_ptr() == model.layers[0].qkv_proj.weight.data_ptr()
     assert weights.embed.data_ptr() == model.embed.data_ptr() == weights.head[0].data_ptr()
+    report = LocalEngine(model, kernel="native").memory_report()
+    assert report["weight_bytes"] <= report["packed_bytes"] < 1.5 * report["weight_bytes"]
 
 
 def test_weights_loaded_before_the_first_ask_may_keep_the_version():

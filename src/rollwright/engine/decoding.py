@@ -1,17 +1,19 @@
-"""One decode step: feed a token to every live row, sample the next, report what is due."""
+"""One step: compute the planned pass, sample where a row is complete, report what is due."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from rollwright.engine.intake import ensure_room
 from rollwright.engine.noise import step_words
-from rollwright.engine.report import STOPS, flush
+from rollwright.engine.passes import Drawn, Noise, Pass
+from rollwright.engine.report import STOPS
 from rollwright.engine.sampler import Controls, draw
+from rollwright.engine.schedule.plan import Plan
+from rollwright.engine.table import At, Drawing
 from rollwright.errors import EngineError
 from rollwright.events import Sampled
 from rollwright.tree import StopReason
@@ -25,85 +27,137 @@ _EOS, _STOP, _LENGTH, _CONTEXT = (
 
 
 def decode_step(engine: LocalEngine) -> list[Sampled]:
-    """Sample one token for every live row; return the chunks that are due, by submit order."""
-    table, num = engine.table, engine.table.num_live
-    keys, fed = table["keys"], table["token"]
-    longest = int(keys.max()) + 1
-    if longest > engine.kv.length:
-        ensure_room(engine, num, engine.kv.num_slots, longest, int(table["need"].max()))
-        keys, fed = table["keys"], table["token"]
-    table.tokens[np.arange(num), keys] = fed
-    logits_BV = engine.forward.decode(torch.from_numpy(fed), torch.from_numpy(keys), longest)
-    num_top = int(table["num_top"].max())
-    drawn = draw(logits_BV, _controls(engine), step_words(table["stream"], table["t"]), num_top)
-    if not np.isfinite(drawn.logps).all():
-        _refuse_broken_logits(engine, drawn.logps)
-    table.record(drawn, num_top)
-    stops = _stops(engine, drawn.tokens)
-    due = (stops > 0) | ((table["chunk"] > 0) & (table["made"] % np.maximum(table["chunk"], 1) == 0))
+    """Run one planned pass; return the chunks that are due, by submit order."""
+    scheduler, table = engine.scheduler, engine.table
+    plan = scheduler.plan()
+    rows = plan.rows[plan.samples]
+    num = scheduler.num_live
+    at: At = slice(0, num) if rows.size == num else rows.astype(np.intp)
+    engine.make_room(plan.pages)
+    noise = _noise(engine, at, rows.size) if rows.size else None
+    logits, drawn = engine.forward.run(_pass(engine, plan), noise)
+    scheduler.commit(plan)
+    if noise is None:
+        return []
+    drawing = _drawing(engine, at, logits, noise, drawn)
+    if not np.isfinite(drawing.logps).all():
+        _refuse_broken_logits(engine, rows, drawing.logps)
+    table.append(at, scheduler.num_known[at], drawing)
+    scheduler.grow(rows)
+    stops = _stops(engine, at, rows, drawing.tokens)
+    chunk = table.get("chunk", at)
+    due = (stops > 0) | ((chunk > 0) & (table.get("made", at) % np.maximum(chunk, 1) == 0))
     if not due.any():
         return []
-    return _report(engine, np.flatnonzero(due), stops)
+    return _report(engine, rows[due], stops[due])
 
 
-def _controls(engine: LocalEngine) -> Controls | None:
-    table = engine.table
-    if table.is_plain:
-        return None
-    return Controls(
-        temperature=table.real("temperature"),
-        top_p=table.real("top_p"),
-        top_k=table["top_k"],
-        min_p=table.real("min_p"),
-        forced=table["forced"],
+def _pass(engine: LocalEngine, plan: Plan) -> Pass:
+    """Return the plan with the tokens to feed."""
+    scheduler = engine.scheduler
+    rows, positions = plan.rows, plan.starts
+    if plan.pages.size > rows.size:
+        within = np.arange(plan.pages.size) - np.repeat(np.cumsum(plan.nums) - plan.nums, plan.nums)
+        rows, positions = np.repeat(rows, plan.nums), np.repeat(positions, plan.nums) + within
+    return Pass(
+        tokens=engine.table.tokens[rows, positions],
+        positions=positions,
+        slots=rows,
+        pages=plan.pages,
+        offsets=plan.offsets,
+        table=scheduler.table,
+        counts=scheduler.counts,
+        out_rows=(np.cumsum(plan.nums) - 1)[plan.samples],
     )
 
 
-def _report(engine: LocalEngine, rows: NDArray[np.intp], stops: NDArray[np.int64]) -> list[Sampled]:
+def _noise(engine: LocalEngine, at: At, num: int) -> Noise:
     table = engine.table
-    entries = [e for r in rows if (e := table.entries[r]) is not None]
-    ended = [int(r) for r in rows if stops[r]]
-    events = []
-    for entry in sorted(entries, key=lambda e: e.number):
-        stop = STOPS[stops[entry.slot]]
-        events.append(flush(table, entry, stop, engine.version))
+    skip = np.zeros(num, np.int32)
+    if engine.has_cuts:
+        cuts = (table.real("top_p", at) < 1) | (table.get("top_k", at) > 0) | (table.real("min_p", at) > 0)
+        skip[cuts | (table.get("num_top", at) > 0)] = 1
+    return Noise(
+        words=step_words(table.get("stream", at), table.get("t", at)),
+        temperature=table.real("temperature", at),
+        forced=table.get("forced", at),
+        skip=skip,
+    )
+
+
+def _drawing(engine: LocalEngine, at: At, logits: Tensor, noise: Noise, drawn: Drawn | None) -> Drawing:
+    """Sample the rows that the kernel left; a row is always sampled by the same one of the two."""
+    num = noise.skip.size
+    if drawn is None:
+        drawn = Drawn(np.zeros(num, np.int64), np.zeros(num, np.float32), np.zeros(num, np.float32))
+        rest = np.arange(num)
+    else:
+        rest = np.flatnonzero(noise.skip)
+    drawing = Drawing(drawn.tokens, drawn.logps, drawn.entropies, np.ones(num, np.float32))
+    if not rest.size:
+        return drawing
+    table, rows = engine.table, np.arange(engine.max_batch)[at][rest]
+    controls = Controls(
+        temperature=table.real("temperature", rows),
+        top_p=table.real("top_p", rows),
+        top_k=table.get("top_k", rows),
+        min_p=table.real("min_p", rows),
+        forced=table.get("forced", rows),
+    )
+    num_tops = table.get("num_top", rows)
+    got = draw(logits[rest], controls, noise.words[:, rest], int(num_tops.max()))
+    drawing.tokens[rest], drawing.logps[rest] = got.tokens, got.logps
+    drawing.entropies[rest], drawing.kept_masses[rest] = got.entropies, got.kept_masses
+    if got.top_ids is not None and got.top_logps is not None:
+        for i in np.flatnonzero(num_tops):
+            drawing.tops.append(
+                (int(rows[i]), got.top_ids[i, : num_tops[i]], got.top_logps[i, : num_tops[i]])
+            )
+    return drawing
+
+
+def _report(engine: LocalEngine, rows: NDArray[np.int32], stops: NDArray[np.int64]) -> list[Sampled]:
+    due = [(engine.entry_of(int(row)), STOPS[stop]) for row, stop in zip(rows, stops, strict=True)]
+    due.sort(key=lambda item: item[0].seq.number)
+    events = [engine.flush(entry, stop) for entry, stop in due]
+    for entry, stop in due:
         if stop is not None:
-            del engine.by_ask[entry.command.ask]
-    if ended:
-        engine.move(table.park(ended))
+            engine.forget(entry)
     return events
 
 
-def _stops(engine: LocalEngine, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+def _stops(
+    engine: LocalEngine, at: At, rows: NDArray[np.int32], tokens: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return why each row ends with its newest token, [B], as indices into `STOPS`; 0 goes on."""
-    table, num = engine.table, engine.table.num_live
-    stops = np.zeros(num, np.int64)
-    stops[table["keys"] + 1 >= engine.cfg.max_positions] = _CONTEXT
-    stops[table["made"] >= table["limit"]] = _LENGTH
-    if engine.stop_strings is not None and (table["strings"] >= 0).any():
-        for row in engine.stop_strings.flagged(table["strings"], tokens):
-            if _completes_string(engine, int(row), int(tokens[row])):
-                stops[row] = _STOP
+    table = engine.table
+    stops = np.zeros(rows.size, np.int64)
+    stops[engine.scheduler.num_known[at] >= engine.cfg.max_positions] = _CONTEXT
+    stops[table.get("made", at) >= table.get("limit", at)] = _LENGTH
+    strings = table.get("strings", at)
+    if engine.stop_strings is not None and (strings >= 0).any():
+        for i in engine.stop_strings.flagged(strings, tokens):
+            if _completes_string(engine, int(rows[i])):
+                stops[i] = _STOP
     if table.stop_ids.shape[1]:
-        stops[(table.stop_ids[:num] == tokens[:, None]).any(1)] = _STOP
+        stops[(table.stop_ids[at] == tokens[:, None]).any(1)] = _STOP
     stops[engine.is_eos[tokens]] = _EOS
     return stops
 
 
-def _completes_string(engine: LocalEngine, row: int, token: int) -> bool:
-    entry = engine.table.entries[row]
-    assert entry is not None and engine.stop_strings is not None
-    made = engine.table.tokens[row, entry.turn_at : engine.table.num_keys(entry)]
-    return engine.stop_strings.is_complete(np.append(made, token), entry.command.sampling.stop_strings)
+def _completes_string(engine: LocalEngine, row: int) -> bool:
+    entry = engine.entry_of(row)
+    assert engine.stop_strings is not None
+    made = engine.table.tokens[row, entry.turn_at : int(engine.scheduler.num_known[row])]
+    return engine.stop_strings.is_complete(made, entry.command.sampling.stop_strings)
 
 
-def _refuse_broken_logits(engine: LocalEngine, logps: NDArray[np.float32]) -> None:
+def _refuse_broken_logits(engine: LocalEngine, rows: NDArray[np.int32], logps: NDArray[np.float32]) -> None:
     """Give up on the step; keys that may hold no numbers are wiped so that they reach no one."""
-    row = int(np.flatnonzero(~np.isfinite(logps))[0])
-    entry = engine.table.entries[row]
+    ask = engine.entry_of(int(rows[~np.isfinite(logps)][0])).command.ask
     engine.recall()
-    engine.kv.wipe()
+    engine.kv.pool.zero_()
     raise EngineError(
-        f"the logits of ask {entry.command.ask if entry else row!r} are not finite under version "
-        f"{engine.version}: the weights have diverged; go back to a checkpoint or lower the learning rate"
+        f"the logits of ask {ask!r} are not finite under version {engine.version}: the weights have "
+        "diverged; go back to a checkpoint or lower the learning rate"
     )

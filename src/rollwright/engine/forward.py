@@ -1,4 +1,4 @@
-"""The engine's forward pass: one new token per live sequence, or the tokens of a prefix.
+"""The forward pass in torch: on a GPU, and where the compiled kernel cannot be had.
 
 Exactness. The bits of a token's result depend on its own prefix and on nothing else:
 - a matrix product gives a row the same bits for any number of rows from 16 up (MKL takes other kernels
@@ -7,62 +7,59 @@ Exactness. The bits of a token's result depend on its own prefix and on nothing 
   prefilling, so both take the same kernel; keys are padded to fixed multiples and masked to exactly 0;
 - everything else works on one row at a time.
 `tests/engine/test_exact.py` holds these to bit equality.
+
+Keys are gathered from their pages into one block at every step: simple and right, but it moves them twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from rollwright.engine.kv import KVSlots
 from rollwright.engine.model import Decoder
+from rollwright.engine.pages import PAGE, PagedKV
+from rollwright.engine.passes import Drawn, Noise, Pass
 from rollwright.engine.workspace import Weights, Workspace, add_product, product
 from rollwright.errors import ModelError
 
 _MIN_ROWS = 16
 _ROW_MULTIPLE = 8  # threads split elementwise work at whole rows
-_QUERY_BLOCK = 128  # queries that share a padded key length in prefilling
-
-Attend = Callable[[int], None]
+_QUERY_BLOCK = 128  # queries of one sequence that share a padded key length in prefilling
+_MIN_PRODUCT = 400  # below so many multiplications torch.bmm takes another kernel, with other bits
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """Tokens to prefill into a slot: they stand at positions ``start``, ``start + 1``, ..."""
+class _Block:
+    """Queries that attend together: one of each of several sequences, or several of one.
 
-    slot: int
-    start: int
-    tokens: Sequence[int]
+    Args:
+        rows: [T] which tokens of the pass.
+        pages, offsets: [S, L] places of the sequences' keys, S being T or 1.
+        bias: [T, 1, L] 0 where a query may look and -inf where not.
+    """
 
-
-@dataclass(slots=True)
-class _Views:
-    """What a decode step over ``num`` slots and ``length`` keys reads and writes, made once."""
-
-    k: Tensor
-    work: Workspace
-    query: Tensor
-    out: Tensor
-    scores: Tensor
-    by_row: Tensor
-    keys: list[Tensor]
-    values: list[Tensor]
-    unseen: Tensor
+    rows: Tensor
+    pages: Tensor
+    offsets: Tensor
     bias: Tensor
 
 
-class Forward:
-    """Runs a decoder over cached sequences.
+class TorchForward:
+    """Runs a decoder over paged keys with torch's own products.
 
     Args:
         model: the decoder; its parameters are read at every call, so new weights need no copying.
         kv: where keys and values live.
     """
 
-    def __init__(self, model: Decoder, kv: KVSlots) -> None:
+    name = "torch"
+    weight_bytes = 0
+
+    def __init__(self, model: Decoder, kv: PagedKV) -> None:
         if model.embed.dtype != torch.float32:
             raise ModelError(f"the engine runs float32 weights; given {model.embed.dtype}")
         self.model, self.kv, self.cfg = model, kv, model.cfg
@@ -70,139 +67,121 @@ class Forward:
         self.device = model.embed.device
         self.scale = self.cfg.head_dim**-0.5
         self.num_groups = self.cfg.num_heads // self.cfg.num_kv_heads
-        self._arange = torch.arange(0, device=self.device)
-        self._key: tuple[int, int] | None = None
-        self._views: _Views | None = None
+        self.granule = PAGE * -(-_MIN_PRODUCT // (PAGE * self.cfg.head_dim))
+        self._work: Workspace | None = None
 
-    def decode(self, tokens_B: Tensor, positions_B: Tensor, longest: int) -> Tensor:
-        """Feed one token to each of the slots 0..B-1 and return the logits, [B, V].
+    def load_weights(self) -> None:
+        """Nothing to do: the parameters are views."""
 
-        Args:
-            tokens_B, positions_B: the tokens and where they stand, int64.
-            longest: the largest position + 1.
-        """
-        num = tokens_B.shape[0]
-        tokens_B, positions_B = tokens_B.to(self.device), positions_B.to(self.device)
-        views = self._views_of(num, self.kv.round_up(longest))
-        torch.gt(
-            self._range(views.unseen.shape[1])[: views.unseen.shape[1]],
-            positions_B[:, None],
-            out=views.unseen,
-        )
-        views.bias.zero_().masked_fill_(views.unseen[:, None], float("-inf"))
-        places = self.kv.places(self._range(num)[:num], positions_B)
+    def release(self) -> int:
+        """Nothing was copied: nothing is freed."""
+        return 0
 
-        def attend(layer: int) -> None:
-            torch.bmm(views.query, views.keys[layer], out=views.scores)
-            torch.add(views.bias, views.by_row, alpha=self.scale, out=views.by_row)
-            torch.bmm(torch.softmax(views.scores, -1), views.values[layer], out=views.out)
+    @torch.inference_mode()
+    def run(self, work: Pass, noise: Noise | None) -> tuple[Tensor, Drawn | None]:
+        """Compute a pass and return the logits of its last tokens, [S, V]; drawing is left to the caller."""
+        num = work.tokens.size
+        space = self._space(num)
+        pages, offsets = self._ids(work.pages), self._ids(work.offsets)
+        blocks = self._blocks(work)
+        positions = self._ids(work.positions)
+        space.start(self.weights, self.model.rope(self.cfg.max_positions), self._ids(work.tokens), positions)
+        shape = (num, self.cfg.num_kv_heads, self.cfg.head_dim)
+        for number, layer in enumerate(self.weights.layers):
+            space.norm(layer.input_norm)
+            space.project(layer)
+            keys, values = self.kv.keys(number), self.kv.values(number)
+            keys[pages, :, :, offsets] = space.k_flat.view(shape)
+            values[pages, :, offsets] = space.v_rows.view(shape)
+            for block in blocks:
+                self._attend(space, keys, values, block)
+            add_product(space.x, space.attended, layer.o, layer.o_bias)
+            space.norm(layer.post_norm)
+            space.feed_forward(layer)
+        space.norm(self.weights.final_norm)
+        return self._logits(space, self._ids(work.out_rows)), None
 
-        self._layers(views.work, tokens_B, positions_B, places, attend)
-        views.work.norm(self.weights.final_norm)
-        logits = torch.empty(views.work.num_rows, self.cfg.vocab_size, device=self.device)
-        product(views.work.h, self.weights.head, None, logits)
+    def _logits(self, space: Workspace, out_rows: Tensor) -> Tensor:
+        num = out_rows.shape[0]
+        hidden = torch.zeros(_padded(num), self.cfg.hidden_size, device=self.device)
+        hidden[:num] = space.h[out_rows]
+        logits = torch.empty(hidden.shape[0], self.cfg.vocab_size, device=self.device)
+        product(hidden, self.weights.head, None, logits)
         return logits[:num]
 
-    def prefill(self, jobs: Sequence[Job]) -> None:
-        """Compute the keys and values of the jobs' tokens; what stands before them is in the slots."""
-        sizes = [len(job.tokens) for job in jobs]
-        tokens_N = torch.cat([torch.as_tensor(job.tokens) for job in jobs]).to(self.device)
-        positions_N = torch.cat(
-            [torch.arange(j.start, j.start + n) for j, n in zip(jobs, sizes, strict=True)]
+    def _attend(self, space: Workspace, keys: Tensor, values: Tensor, block: _Block) -> None:
+        """Let queries attend, each with each key head as a batch item of its own."""
+        cfg, num, length = self.cfg, block.rows.shape[0], block.pages.shape[1]
+        # Contiguous: a product of transposed keys has other bits.
+        k = (
+            keys[block.pages, :, :, block.offsets].permute(0, 2, 3, 1).contiguous()
+        )  # [S, kv_heads, head_dim, L]
+        v = values[block.pages, :, block.offsets].transpose(1, 2).contiguous()  # [S, kv_heads, L, head_dim]
+        query = space.q[block.rows].view(num, cfg.num_kv_heads, self.num_groups, cfg.head_dim)
+        if k.shape[0] == num:
+            parts = [(query.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), cfg.num_heads)]
+        else:  # one sequence: its keys are shared, not copied, among its queries
+            heads = range(cfg.num_kv_heads)
+            parts = [
+                (query[:, h], k[0, h].expand(num, -1, -1), v[0, h].expand(num, -1, -1), self.num_groups)
+                for h in heads
+            ]
+        outs = []
+        for q, keys_h, values_h, num_heads in parts:
+            scores = torch.bmm(q, keys_h).view(num, num_heads, length)
+            scores = torch.add(block.bias, scores, alpha=self.scale).view(-1, self.num_groups, length)
+            out = torch.bmm(torch.softmax(scores, -1), values_h)
+            outs.append(out.view(num, num_heads, cfg.head_dim))
+        space.by_head[block.rows] = torch.cat(outs, 1)
+
+    def _blocks(self, work: Pass) -> list[_Block]:
+        """Sequences with one token attend together; those with more, a block of queries at a time."""
+        slots, first, nums = np.unique(work.slots, return_index=True, return_counts=True)
+        single = first[nums == 1]
+        blocks = [self._block(work, single, work.slots[single])] if single.size else []
+        for slot, row, num in zip(slots[nums > 1], first[nums > 1], nums[nums > 1], strict=True):
+            for start in range(row, row + num, _QUERY_BLOCK):
+                rows = np.arange(start, min(start + _QUERY_BLOCK, row + num))
+                blocks.append(self._block(work, rows, np.array([slot])))
+        return blocks
+
+    def _block(self, work: Pass, rows: NDArray[np.intp], slots: NDArray[np.int32]) -> _Block:
+        positions = work.positions[rows]
+        length = -(-(int(positions.max()) + 1) // self.granule) * self.granule
+        pages, offsets = places(work.table[slots], work.counts[slots], length)
+        unseen = np.arange(length) > positions[:, None]
+        bias = np.where(unseen, np.float32("-inf"), np.float32(0))[:, None]
+        return _Block(
+            torch.from_numpy(rows).to(self.device),
+            self._ids(pages),
+            self._ids(offsets),
+            torch.from_numpy(bias).to(self.device),
         )
-        slots_N = torch.repeat_interleave(torch.tensor([j.slot for j in jobs]), torch.tensor(sizes))
-        positions_N, slots_N = positions_N.to(self.device), slots_N.to(self.device)
-        work = Workspace(self.model, sum(sizes), _padded(sum(sizes)))
-        blocks = list(_query_blocks(jobs))
-        biases = [self._bias(positions_N[b.rows], self.kv.round_up(b.end)) for b in blocks]
 
-        def attend(layer: int) -> None:
-            for block, bias in zip(blocks, biases, strict=True):
-                self._attend_block(layer, work, block, bias)
+    def _ids(self, values: NDArray[np.int32]) -> Tensor:
+        return torch.from_numpy(values.astype(np.int64)).to(self.device)
 
-        self._layers(work, tokens_N, positions_N, self.kv.places(slots_N, positions_N), attend)
-
-    def _layers(
-        self,
-        work: Workspace,
-        tokens_N: Tensor,
-        positions_N: Tensor,
-        places: tuple[Tensor, Tensor],
-        attend: Attend,
-    ) -> None:
-        """Run every layer, storing keys and values; the states end in ``work.x``."""
-        work.start(self.weights, self.model.rope(self.cfg.max_positions), tokens_N, positions_N)
-        for number, layer in enumerate(self.weights.layers):
-            work.norm(layer.input_norm)
-            work.project(layer)
-            self.kv.write(number, places, work.k_flat, work.v_rows)
-            attend(number)
-            add_product(work.x, work.attended, layer.o, layer.o_bias)
-            work.norm(layer.post_norm)
-            work.feed_forward(layer)
-
-    def _attend_block(self, layer: int, work: Workspace, block: _QueryBlock, bias_TL: Tensor) -> None:
-        """Let the queries of one sequence attend, each as its own batch item."""
-        num, length = bias_TL.shape
-        keys, values = self.kv.k[layer, block.slot, :, :, :length], self.kv.v[layer, block.slot, :, :length]
-        for head in range(self.cfg.num_kv_heads):
-            part = slice(head * self.num_groups, (head + 1) * self.num_groups)
-            scores = torch.bmm(work.q[block.rows, part], keys[head].expand(num, -1, -1))
-            torch.add(bias_TL[:, None], scores, alpha=self.scale, out=scores)
-            work.by_head[block.rows, part] = torch.bmm(
-                torch.softmax(scores, -1), values[head].expand(num, -1, -1)
-            )
-
-    def _bias(self, positions_N: Tensor, length: int) -> Tensor:
-        """Return 0 where a query may look and -inf where not, [N, length]."""
-        unseen = self._range(length)[:length] > positions_N[:, None]
-        return torch.zeros(unseen.shape, device=self.device).masked_fill_(unseen, float("-inf"))
-
-    def _views_of(self, num: int, length: int) -> _Views:
-        if self._views is not None and self._key == (num, length) and self._views.k is self.kv.k:
-            return self._views
-        cfg, kv = self.cfg, self.kv
-        work = self._views.work if self._views is not None else None
-        if work is None or work.num != num:
-            work = Workspace(self.model, num, _padded(num))
-        num_items = num * cfg.num_kv_heads
-        scores = torch.empty(num_items, self.num_groups, length, device=self.device)
-        self._key = (num, length)
-        self._views = _Views(
-            k=kv.k,
-            work=work,
-            query=work.q[:num].view(num_items, self.num_groups, cfg.head_dim),
-            out=work.attended[:num].view(num_items, self.num_groups, cfg.head_dim),
-            scores=scores,
-            by_row=scores.view(num, cfg.num_heads, length),
-            keys=[kv.keys(i, num, length) for i in range(cfg.num_layers)],
-            values=[kv.values(i, num, length) for i in range(cfg.num_layers)],
-            unseen=torch.empty(num, length, dtype=torch.bool, device=self.device),
-            bias=torch.empty(num, 1, length, device=self.device),
-        )
-        return self._views
-
-    def _range(self, num: int) -> Tensor:
-        if self._arange.shape[0] < num:
-            self._arange = torch.arange(2 * num, device=self.device)
-        return self._arange
+    def _space(self, num: int) -> Workspace:
+        if self._work is None or self._work.num != num:
+            self._work = Workspace(self.model, num, _padded(num))
+        return self._work
 
 
-@dataclass(frozen=True, slots=True)
-class _QueryBlock:
-    slot: int
-    rows: slice
-    end: int
-
-
-def _query_blocks(jobs: Sequence[Job]) -> list[_QueryBlock]:
-    blocks, row = [], 0
-    for job in jobs:
-        for first in range(0, len(job.tokens), _QUERY_BLOCK):
-            num = min(_QUERY_BLOCK, len(job.tokens) - first)
-            blocks.append(_QueryBlock(job.slot, slice(row, row + num), job.start + first + num))
-            row += num
-    return blocks
+def places(
+    table: NDArray[np.int32], counts: NDArray[np.int32], length: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Spread pages with counts, [S, W], to one place a key: pages and offsets, [S, length], padded with 0."""
+    num_slots = table.shape[0]
+    runs = counts.reshape(-1).astype(np.int64)
+    within = np.arange(runs.sum()) - np.repeat(np.cumsum(runs) - runs, runs)
+    sizes = counts.sum(1).astype(np.int64)
+    line = np.repeat(np.arange(num_slots), sizes)
+    column = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    keep = column < length
+    pages, offsets = np.zeros((2, num_slots, length), np.int32)
+    pages[line[keep], column[keep]] = np.repeat(table.reshape(-1), runs)[keep]
+    offsets[line[keep], column[keep]] = within[keep]
+    return pages, offsets
 
 
 def _padded(num: int) -> int:

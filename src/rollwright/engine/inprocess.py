@@ -1,31 +1,38 @@
-"""The in-process decode engine: continuous batching over slots, exact whatever the schedule.
+"""The in-process decode engine: continuous batching over paged keys, exact whatever the schedule.
 
-A sequence's prompt is prefilled up to its last token and the last token is its first decode step, so
-a sequence whose prefix is cached (its group's prompt, the parent of a fork, the turn before) joins
-without any prefilling. See `rollwright.engine.forward` for why the answer does not depend on it.
+A pure scheduler (`rollwright.engine.schedule`) says which tokens the next pass computes and where their
+keys go; a forward pass (compiled, or torch) computes them; this class owns what lies between: the rows'
+columns, what is reported, weights and their version. The last known token of a sequence is its first
+decode step, so one whose prefix is cached (its group's prompt, the parent of a fork, the turn before) joins
+without any prefilling.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from rollwright.engine.checkpoint import Tokenizer
 from rollwright.engine.decoding import decode_step
-from rollwright.engine.forward import Forward, Job
-from rollwright.engine.intake import admit, check
-from rollwright.engine.kv import KVSlots
+from rollwright.engine.intake import check, max_keys, take_row
+from rollwright.engine.kernels import choose
 from rollwright.engine.model import Decoder, DecoderConfig
-from rollwright.engine.report import flush, waiting_answer
-from rollwright.engine.slots import Entry, Moves, SlotTable, as_ids
+from rollwright.engine.pages import PagedKV
+from rollwright.engine.report import sampled
+from rollwright.engine.schedule.pages import Pages
+from rollwright.engine.schedule.scheduler import Scheduler
+from rollwright.engine.schedule.waiting import Seq
 from rollwright.engine.stops import StopStrings
+from rollwright.engine.table import Entry, Record, RowTable
 from rollwright.errors import EngineError, ModelError
 from rollwright.events import Sampled, Submit
 from rollwright.tree import StopReason
+
+_FIRST_PAGES = 64
 
 
 class LocalEngine:
@@ -36,13 +43,17 @@ class LocalEngine:
         tokenizer: for stop strings and end tokens; None leaves the config's end tokens and refuses
             stop strings.
         max_batch: sequences that decode at once.
-        kv_budget_bytes: the most that keys and values may take.
-        max_parked: ended sequences whose keys are kept for their group; default ``max_batch``.
+        kv_budget_bytes: the most that keys and values may take; beyond it cached prefixes go, then
+            sequences wait, then the youngest of the lowest priority are preempted and computed again later.
         version: the version of the weights now.
-        prefill_tokens: tokens prefilled in one forward pass at most.
+        token_budget: tokens of one pass: one for each row that decodes, the rest for prefilling; at least
+            ``max_batch``, which is what a smaller number is raised to.
+        threads: cores for the compiled kernel; None takes torch's number.
+        kernel: auto, native or torch, see `rollwright.engine.kernels.choose`.
 
     Raises:
         ModelError: the weights are not float32, or an end token lies outside the vocabulary.
+        EngineError: the kernel that is asked for cannot be had, or not one page fits the budget.
     """
 
     def __init__(
@@ -52,23 +63,36 @@ class LocalEngine:
         *,
         max_batch: int = 256,
         kv_budget_bytes: int = 1 << 30,
-        max_parked: int | None = None,
         version: int = 0,
-        prefill_tokens: int = 4096,
+        token_budget: int = 2048,
+        threads: int | None = None,
+        kernel: str = "auto",
     ) -> None:
         self.model, self.tokenizer, self.cfg = model, tokenizer, model.cfg
-        self.version = version
-        self.max_batch, self.prefill_tokens = max_batch, prefill_tokens
-        self.max_slots = max_batch + (max_batch if max_parked is None else max_parked)
-        self.kv_budget_bytes = kv_budget_bytes
-        self.kv = KVSlots(model.cfg, model.embed)
-        self.forward = Forward(model, self.kv)
-        self.table = SlotTable()
+        self.version, self.max_batch, self.kv_budget_bytes = version, max_batch, kv_budget_bytes
+        self.kv = PagedKV(model.cfg, model.embed)
+        self.max_pages = kv_budget_bytes // self.kv.bytes_per_page
+        if self.max_pages < 1:
+            raise EngineError(
+                f"kv_budget_bytes={kv_budget_bytes} does not hold one page of {self.kv.bytes_per_page} bytes"
+            )
+        self.forward = choose(kernel, model, self.kv, threads)
+        self.scheduler = Scheduler(
+            num_pages=self.max_pages,
+            max_rows=max_batch,
+            token_budget=max(token_budget, max_batch),
+            tokens_of=self._tokens_of,
+            on_move=self._on_move,
+            on_leave=self._on_leave,
+        )
+        self.table = RowTable(max_batch)
         self.stop_strings = None if tokenizer is None else StopStrings(tokenizer, model.cfg.vocab_size)
-        self.waiting: deque[Entry] = deque()
         self.by_ask: dict[str, Entry] = {}
+        self.has_cuts = False  # whether any ask so far needs more than temperature and a forced token
+        self._seq_to_entry: dict[Seq, Entry] = {}
         self._ready: list[Sampled] = []
         self._num_submitted = 0
+        self._is_asleep = False
         self.is_eos = _eos_table(model.cfg, () if tokenizer is None else tokenizer.eos_ids)
         self._weights = self._weights_state()
 
@@ -87,13 +111,22 @@ class LocalEngine:
         """
         if command.ask in self.by_ask:
             raise EngineError(f"ask {command.ask!r} is in flight already; every ask needs a name of its own")
-        ids = as_ids(prefix)
+        ids = np.array(prefix, dtype=np.int64)
         check(self, command, ids)
         carried = 0 if command.turn_start is None else command.start - command.turn_start
-        entry = Entry(command, self._num_submitted, ids, turn_at=ids.size - carried)
+        seq = Seq(
+            name=command.ask,
+            group=command.group,
+            number=self._num_submitted,
+            tokens=ids,
+            max_keys=max_keys(self, command, ids.size),
+            priority=command.priority,
+        )
+        entry = Entry(command, seq, turn_at=ids.size - carried)
         self._num_submitted += 1
-        self.by_ask[command.ask] = entry
-        self.waiting.append(entry)
+        self.has_cuts = self.has_cuts or command.sampling.cuts or command.num_top > 0
+        self.by_ask[command.ask] = self._seq_to_entry[seq] = entry
+        self.scheduler.add(seq)
 
     def abort(self, ask: str) -> Sampled:
         """Stop the ask now and return the tokens not reported yet, with stop INTERRUPTED.
@@ -101,16 +134,16 @@ class LocalEngine:
         Raises:
             EngineError: no such ask is in flight.
         """
-        entry = self.by_ask.pop(ask, None)
+        entry = self.by_ask.get(ask)
         if entry is None:
             raise EngineError(f"no ask {ask!r} is in flight; it ended before or was never submitted")
-        if entry.slot < 0:
-            self.waiting.remove(entry)
-            earlier = [e for e in self._ready if e.ask == ask]
-            self._ready = [e for e in self._ready if e.ask != ask]
-            return waiting_answer(entry, earlier, self.version)
-        answer = flush(self.table, entry, StopReason.INTERRUPTED, self.version)
-        self.move(self.table.park([entry.slot]))
+        earlier = [event for event in self._ready if event.ask == ask]
+        if earlier:  # made by an older version and not seen yet: nothing was made since
+            self._ready = [event for event in self._ready if event.ask != ask]
+            answer = msgspec.structs.replace(earlier[0], stop=StopReason.INTERRUPTED)
+        else:
+            answer = self.flush(entry, StopReason.INTERRUPTED)
+        self.forget(entry)
         return answer
 
     @torch.inference_mode()
@@ -125,17 +158,21 @@ class LocalEngine:
                 f"the weights changed since version {self.version} was published; call publish(version) "
                 "once the whole update is in place"
             )
+        if self._is_asleep:
+            self.forward.load_weights()
+            self._is_asleep = False
         while not self._ready:
-            admit(self)
-            if not self.table.num_live:
+            for seq in self.scheduler.admit():
+                take_row(self, self._seq_to_entry[seq])
+            if not self.scheduler.num_live:
                 return []
             self._ready = decode_step(self)
         ready, self._ready = self._ready, []
         return ready
 
     def retire(self, group: str) -> None:
-        """Forget the keys of a group's ended sequences."""
-        self.table.retire(group)
+        """Forget the keys that only this group's ended sequences could use."""
+        self.scheduler.retire(group)
 
     def publish(self, version: int) -> None:
         """New weights are in place, whole, under this version; caches of older ones are dropped.
@@ -151,81 +188,85 @@ class LocalEngine:
             raise EngineError(f"publish({version}) after version {self.version}; a version only moves up")
         self.recall()
         self.version = version
+        self.forward.load_weights()
+        self._is_asleep = False
         self._weights = self._weights_state()
 
     def recall(self) -> None:
-        """Drop every key; live sequences report what they have and wait to be computed again."""
-        table = self.table
-        live = sorted((e for e in table.entries[: table.num_live] if e), key=lambda e: e.number)
-        for entry in live:
-            if table["unreported"][entry.slot]:
-                self._ready.append(flush(table, entry, None, self.version))
-            keys = table.num_keys(entry)
-            entry.prefix = np.append(table.tokens[entry.slot, :keys], table["token"][entry.slot])
-            entry.made = int(table["made"][entry.slot])
-        table.num_live = 0
-        for entry in [e for e in table.entries if e is not None]:
-            table.drop(entry)
-        self.waiting.extendleft(reversed(live))
+        """Drop every key; sequences in flight report what they have and wait to be computed again."""
+        self.scheduler.clear()
+        for entry in sorted(self.by_ask.values(), key=lambda e: e.seq.number):
+            if entry.saved is not None and entry.saved.record.num:
+                self._ready.append(self.flush(entry, None))
 
-    # ------------------------------------------------------------------ reports
+    # ------------------------------------------------------------------ between scheduler and rows
+
+    def entry_of(self, row: int) -> Entry:
+        """Return whose row it is."""
+        return self._seq_to_entry[self.scheduler.seqs[row]]
+
+    def flush(self, entry: Entry, stop: StopReason | None) -> Sampled:
+        """Return what a sequence sampled since its last report, and mark it reported."""
+        table = self.table
+        if entry.row >= 0:
+            record = table.record_of(entry.row)
+            table.set(entry.row, unreported=0)
+        elif entry.saved is not None:
+            record = entry.saved.take_record()
+        else:
+            record = Record.empty()
+        return sampled(entry, record, stop, self.version)
+
+    def forget(self, entry: Entry) -> None:
+        """End an ask; its keys stay cached for its group."""
+        del self.by_ask[entry.command.ask], self._seq_to_entry[entry.seq]
+        self.scheduler.remove(entry.seq)
+
+    def make_room(self, pages: Pages) -> None:
+        """Grow the memory so that it holds these pages."""
+        needed = int(pages.max()) + 1
+        if needed > self.kv.num_pages:
+            self.kv.grow(min(max(needed, 2 * self.kv.num_pages, _FIRST_PAGES), self.max_pages))
+
+    def _tokens_of(self, seq: Seq) -> NDArray[np.int64]:
+        num = int(self.scheduler.num_known[seq.row])
+        if num == seq.tokens.size:  # it may have got its row a moment ago: the table does not have it yet
+            return seq.tokens
+        return self.table.tokens[seq.row, :num]
+
+    def _on_move(self, source: int, target: int) -> None:
+        self.table.move(source, target)
+
+    def _on_leave(self, seq: Seq) -> None:
+        self._seq_to_entry[seq].saved = self.table.save(seq.row)
+
+    # ------------------------------------------------------------------ memory
 
     def memory_report(self) -> dict[str, int]:
         """Return bytes and counts: what keys and values take, of what budget, and who uses them."""
-        table, per_token = self.table, self.kv.bytes_per_token
-        parked = table.parked
+        scheduler, per_page = self.scheduler, self.kv.bytes_per_page
         return {
             "weight_bytes": sum(p.numel() * p.element_size() for p in self.model.parameters()),
+            "packed_bytes": self.forward.weight_bytes,
             "kv_bytes": self.kv.num_bytes,
             "kv_budget_bytes": self.kv_budget_bytes,
-            "kv_live_bytes": int(table["keys"].sum()) * per_token,
-            "kv_parked_bytes": sum(table.num_keys(e) for e in parked) * per_token,
-            "num_slots": table.num_slots,
-            "num_decoding": table.num_live,
-            "num_waiting": len(self.waiting),
-            "num_parked": len(parked),
+            "kv_live_bytes": scheduler.num_pages_live * per_page,
+            "kv_cached_bytes": scheduler.num_pages_cached * per_page,
+            "num_decoding": scheduler.num_live,
+            "num_waiting": scheduler.num_waiting,
         }
 
     def sleep(self) -> int:
-        """Free all keys and values and return the bytes freed.
+        """Free all keys and values and the kernel's copy of the weights; return the bytes freed.
 
         Raises:
             EngineError: sequences are in flight.
         """
         if self.by_ask:
             raise EngineError(f"{len(self.by_ask)} asks are in flight; abort them or let them end first")
-        for entry in self.table.parked:
-            self.table.drop(entry)
-        self.table.resize(0, 0)
-        return self.kv.release()
-
-    # ------------------------------------------------------------------ room
-
-    def slots_within_budget(self, length: int) -> int:
-        """Return how many slots of ``length`` keys the budget allows."""
-        per_slot = self.kv.reserved_length(length) * self.kv.bytes_per_token
-        return int(min(self.max_slots, self.kv_budget_bytes // per_slot))
-
-    def prefill(self, jobs: list[Job]) -> None:
-        """Prefill jobs in passes of bounded size."""
-        batch: list[Job] = []
-        room = self.prefill_tokens
-        for job in jobs:
-            tokens, start = job.tokens, job.start
-            while len(tokens):
-                part, tokens = tokens[:room], tokens[room:]
-                batch.append(Job(job.slot, start, part))
-                start, room = start + len(part), room - len(part)
-                if not room:
-                    self.forward.prefill(batch)
-                    batch, room = [], self.prefill_tokens
-        if batch:
-            self.forward.prefill(batch)
-
-    def move(self, moves: Moves) -> None:
-        """Copy keys as the table moved its columns."""
-        if moves.sources:
-            self.kv.move(moves.sources, moves.targets, moves.length)
+        self.scheduler.clear()
+        self._is_asleep = True
+        return self.kv.release() + self.forward.release()
 
     def _weights_state(self) -> int:
         return sum(p._version for p in self.model.parameters())
