@@ -75,6 +75,10 @@ class Placer(Protocol):
         """An environment answered a turn of the session."""
         ...
 
+    def finish(self, session: str) -> None:
+        """The session is over: it goes to its grader."""
+        ...
+
     def retire(self, group: GroupId) -> None:
         """The group is closed; no job of it will come."""
         ...
@@ -96,6 +100,7 @@ class Fleet:
         cached: (worker, job) → tokens of the job's context that the worker holds.
         fits: (worker, job) → whether the worker has memory for it now.
         holders: job → workers that hold something of its group.
+        num_kv_tokens: tokens of context that all workers have memory for; None is any number.
     """
 
     def __init__(
@@ -105,11 +110,13 @@ class Fleet:
         cached: Callable[[int, Job], int] | None = None,
         fits: Callable[[int, Job], bool] | None = None,
         holders: Callable[[Job], Sequence[int]] | None = None,
+        num_kv_tokens: int | None = None,
     ) -> None:
         self.num_slots, self.loads = list(num_slots), [0] * len(num_slots)
         self.pools = list(pools) if pools is not None else [""] * len(num_slots)
         self.is_open = [True] * len(num_slots)
         self._cached, self._fits, self._holders = cached, fits, holders
+        self.num_kv_tokens = num_kv_tokens
         self._heaps: dict[str, list[tuple[float, int]]] = {}
         for worker in range(len(num_slots)):
             self._note(worker)
@@ -189,21 +196,23 @@ class Fleet:
 class Waiting:
     """A waiting line, larger keys first, then older jobs."""
 
-    heap: list[tuple[float, int, Job]] = field(default_factory=list)
+    heap: list[tuple[float, int, int, Job]] = field(default_factory=list)
+    num_pushed: int = 0
 
     def push(self, job: Job, key: float) -> None:
         """Put a job in line."""
-        heapq.heappush(self.heap, (-key, job.number, job))
+        heapq.heappush(self.heap, (-key, job.number, self.num_pushed, job))
+        self.num_pushed += 1
 
     def first(self) -> Job | None:
         """Return the first job that still needs a place."""
-        while self.heap and self.heap[0][2].is_gone:
+        while self.heap and self.heap[0][3].is_gone:
             heapq.heappop(self.heap)
-        return self.heap[0][2] if self.heap else None
+        return self.heap[0][3] if self.heap else None
 
     def pop(self) -> Job:
         """Take the first job out, which `first` has just returned."""
-        return heapq.heappop(self.heap)[2]
+        return heapq.heappop(self.heap)[3]
 
 
 class OneLine:
@@ -230,6 +239,9 @@ class OneLine:
         pass
 
     def hear(self, session: str, outcome: Outcome) -> None:
+        pass
+
+    def finish(self, session: str) -> None:
         pass
 
     def retire(self, group: GroupId) -> None:

@@ -61,13 +61,14 @@ class Course:
         self.use = EngineUse()
         self.cache = Cache()
         self.placer = placement.make()
-        has_limit = any(model.kv_tokens is not None for model in models)
+        limits = [model.kv_tokens for model in kinds if model.kv_tokens is not None]
         self.fleet = Fleet(
             [model.num_slots for model in kinds],
             [model.pool for model in kinds],
             self._num_cached,
-            self._has_memory if has_limit else None,
+            self._has_memory if limits else None,
             self._holders,
+            sum(limits) if len(limits) == len(kinds) else None,
         )
         self._num_lives = len(kinds)
         self._worker_of = {worker.life: worker for worker in self.workers}

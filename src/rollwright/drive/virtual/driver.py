@@ -163,6 +163,9 @@ class VirtualDriver:
         if isinstance(command, Submit):
             self.engine.submit(self._request(command))
         elif isinstance(command, (Reset, EnvStep, Score)):
+            if isinstance(command, Score):
+                stream = self.runner.groups[command.group].nodes[command.leaf].stream
+                self.engine.finish(command.group, stream)
             line, duration = self.lines[type(command)]
             seconds = call_seconds(duration, self.runner.settings.seed, command.ask)
             self._owe(line.serve(self.now, seconds), self._answer, command)

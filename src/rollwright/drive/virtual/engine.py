@@ -107,6 +107,11 @@ class VirtualEngine(Course):
         self.placer.hear(f"{group}|{stream}", outcome)
         self.dispatch_soon()
 
+    def finish(self, group: GroupId, stream: str) -> None:
+        """Tell the placement that a trajectory goes to its grader."""
+        self.placer.finish(f"{group}|{stream}")
+        self.dispatch_soon()
+
     def retire(self, group: GroupId) -> None:
         """Forget caches that only this group could use."""
         self.cache.retire(group)

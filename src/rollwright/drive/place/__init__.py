@@ -1,0 +1,1 @@
+"""Placement policies, one file each (`rollwright.drive.placement`)."""
