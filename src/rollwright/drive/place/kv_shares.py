@@ -1,4 +1,4 @@
-"""Admit sessions by what they will hold in memory, so that a mixture of workloads stays as the trainer wants."""
+"""Admit sessions by what they will hold in memory, so that a mixture of workloads stays as it is wanted."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ class _KVShares(_CacheAware):
             return
         if job.kind not in self.classes:
             raise ConfigError(
-                f"KVShares: an ask of class {job.kind!r}, which the mixture {self.shares.mixture} lacks; add it"
+                f"KVShares: an ask of class {job.kind!r}; expected one of the mixture {self.shares.mixture};"
+                " add it there"
             )
         self.classes[job.kind].waiting.push(job, job.priority)
 
