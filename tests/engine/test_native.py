@@ -119,7 +119,7 @@ def test_the_kernels_draw_is_the_samplers():
 
 
 def test_the_kernel_samples_its_own_distribution():
-    """Oracle: chi-square of 8,000 draws at one state against the softmax, 63 degrees: below 110 (p > 1e-4)."""
+    """Oracle: chi-square of 8,000 draws at one state against the softmax, 63 degrees: < 110 (p > 1e-4)."""
     model = lively_model(gain=2.0)
     engine = LocalEngine(model, kernel="native")
     counts = np.zeros(64)

@@ -14,7 +14,8 @@ PAGE = 16  # places of a page
 class PagedKV:
     """``pool`` [pages, layers, 2, kv_heads, head_dim · PAGE]: keys, then values.
 
-    Keys lie [head_dim, PAGE], values [PAGE, head_dim]. With the position last in a page, scores of one query are sums over whole vectors of keys.
+    Keys lie [head_dim, PAGE], values [PAGE, head_dim]. With the position last in a page, scores of one
+    query are sums over whole vectors of keys.
 
     Args:
         cfg: the decoder's shape.
