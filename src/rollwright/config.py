@@ -50,7 +50,7 @@ class RunConfig:
     Args:
         task: name of the task.
         method: name of the method.
-        model: checkpoint to start from; None is the task's shipped warm start.
+        model: checkpoint to start from, or a shipped model's name; None is the task's warm start.
         reward: ``"file.py:function"`` to grade with; None is the task's grader.
         seed: of all randomness.
         num_steps: learner steps, ≥ 1.
@@ -58,6 +58,8 @@ class RunConfig:
         max_tokens: sampled tokens in one turn, ≥ 1; None is the task's.
         context: steps of a whole path, ≥ 1; None is the task's.
         max_turns: sampled turns in a trajectory, ≥ 1; None is the task's.
+        chat: ``"auto"`` puts prompts and observations through the model's chat template, where it has one;
+            ``"off"`` never does.
         chunk: tokens after which an engine reports, ≥ 0; 0 only at the end.
         lr: learning rate, > 0.
         betas: AdamW's two decay rates, each in [0, 1).
@@ -96,6 +98,7 @@ class RunConfig:
     max_tokens: int | None = None
     context: int | None = None
     max_turns: int | None = None
+    chat: Literal["auto", "off"] = "auto"
     chunk: int = 64
     lr: float = 3e-4
     betas: tuple[float, float] = (0.9, 0.999)

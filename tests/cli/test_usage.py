@@ -38,6 +38,7 @@ GIVEN = {
     "max_tokens": 11,
     "context": 99,
     "max_turns": 2,
+    "chat": "off",
     "chunk": 5,
     "lr": 1e-5,
     "betas": (0.8, 0.95),

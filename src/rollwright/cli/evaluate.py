@@ -13,7 +13,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 
 from rollwright.cli.text import number, with_interval
 from rollwright.config import RunConfig, from_values
-from rollwright.errors import ConfigError, ModelError, StoreError
+from rollwright.engine.shipped import find_model
+from rollwright.errors import ConfigError, StoreError
 from rollwright.store.layout import CHECKPOINTS, CONFIG
 from rollwright.store.strict import dumps
 
@@ -50,7 +51,8 @@ def evaluate(
     `rollwright eval path/to/model --task countdown`
 
     Args:
-        what: A run folder (its newest checkpoint is measured) or the folder of a Hugging Face model.
+        what: A run folder (its newest checkpoint is measured), the folder of a Hugging Face model, or the
+            name of a shipped model.
         task: The task; a run's own without it.
         num: How many tasks.
         samples: Samples per task at temperature 1.
@@ -93,13 +95,12 @@ def _what(what: Path, task: str | None) -> tuple[RunConfig, Path]:
         if model is None:
             raise StoreError(f"{what} has no checkpoint yet; it writes its first one when it starts")
         # Only the task, its limits and its grader matter here: budgets and the like would end it early.
-        kept = ("task", "reward", "max_tokens", "context", "max_turns")
+        kept = ("task", "reward", "max_tokens", "context", "max_turns", "chat")
         values = {name: getattr(config, name) for name in kept}
         if task is not None and task != config.task:
             values = {"task": task}
         return from_values({name: value for name, value in values.items() if value is not None}), model
-    if not what.exists():
-        raise ModelError(f"{what} does not exist; expected a run folder or the folder of a model")
+    find_model(what)  # the error comes before anything is loaded
     if task is None:
         raise ConfigError(f"{what} is a model, not a run: say what to measure it on with --task NAME")
     return from_values({"task": task}), what
@@ -139,7 +140,7 @@ def _counted(parts: Parts, bar: Progress, row: TaskID) -> World:
             bar.advance(row)
             return super().score(*arguments)
 
-    return Counted(parts.task, parts.world.tokenizer, tuple(parts.world.eos_ids))
+    return Counted(parts.task, parts.world.tokenizer, tuple(parts.world.eos_ids), parts.world.chat)
 
 
 def _print(console: Console, title: str, results: dict[str, Evaluation]) -> None:

@@ -20,6 +20,7 @@ _GROUPS = {
         "max_tokens",
         "context",
         "max_turns",
+        "chat",
         "chunk",
         "max_age",
         "method_options",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from rollwright.events import EnvStep, Event, Failed, Observed, Reset, Score, Scored
-from rollwright.tasks.api import Task
+from rollwright.tasks.api import Observation, Task
 from rollwright.tree import Node, NodeId, Origin, TaskId, path_to
 
 Nodes = dict[NodeId, Node]
@@ -23,6 +23,13 @@ class Encoder(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
 
+class Chat(Protocol):
+    """How a chat model is told things (`rollwright.chat.ChatFormat`)."""
+
+    def prompt(self, text: str) -> Sequence[int]: ...
+    def reply(self, prompt: str, said: Sequence[int], text: str) -> Sequence[int]: ...
+
+
 class World:
     """A task's environment and grader behind the runner's commands.
 
@@ -30,10 +37,14 @@ class World:
         task: the task.
         tokenizer: encodes prompts and observations, decodes turns.
         eos_ids: end tokens, left out of the text that environments and graders see.
+        chat: puts prompts and observations into a user's turns; None leaves them as they are.
     """
 
-    def __init__(self, task: Task, tokenizer: Encoder, eos_ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, task: Task, tokenizer: Encoder, eos_ids: Sequence[int] = (), chat: Chat | None = None
+    ) -> None:
         self.task, self.tokenizer, self.eos_ids = task, tokenizer, frozenset(eos_ids)
+        self.chat = chat
         self._states: dict[NodeId, Any] = {}
 
     def reset(self, command: Reset) -> Event:
@@ -60,7 +71,9 @@ class World:
             return Failed(ask=ask, kind=kind, message=_text(f"{type(error).__name__}: {error}"))
 
     def _reset(self, command: Reset) -> Event:
-        return Observed(ask=command.ask, tokens=tuple(self.tokenizer.encode(self.task.prompt(command.task))))
+        text = self.task.prompt(command.task)
+        tokens = self.tokenizer.encode(text) if self.chat is None else self.chat.prompt(text)
+        return Observed(ask=command.ask, tokens=tuple(tokens))
 
     def _env_step(self, command: EnvStep, task: TaskId, nodes: Nodes) -> Event:
         turns, state = self._replay(task, nodes, command.parent)
@@ -68,11 +81,20 @@ class World:
         self._states[command.parent] = state
         return Observed(
             ask=command.ask,
-            tokens=tuple(self.tokenizer.encode(observation.text)),
+            tokens=tuple(self._observe(task, nodes, command.parent, observation)),
             terminated=bool(observation.terminated),
             truncated=bool(observation.truncated),
             reward=_number(observation.reward),
         )
+
+    def _observe(self, task: TaskId, nodes: Nodes, turn: NodeId, observation: Observation) -> Sequence[int]:
+        is_over = observation.terminated or observation.truncated
+        if self.chat is None or (is_over and not observation.text):
+            return self.tokenizer.encode(observation.text)
+        said: list[int] = []
+        for node, num in path_to(nodes, turn):
+            said = [*said, *node.tokens[:num]] if node.origin is Origin.SAMPLED else []
+        return self.chat.reply(self.task.prompt(task), said, observation.text)
 
     def _score(self, command: Score, task: TaskId, nodes: Nodes, truncated: bool) -> Event:
         turns, state = self._replay(task, nodes, command.leaf, upto_last=True)

@@ -26,8 +26,7 @@ def find_model(name: str | Path) -> Path:
         name: a folder or a .gguf file, ``"smollm2"``, or a task whose warm-started model is shipped.
 
     Raises:
-        ModelError: a known model whose package is not installed.
-        UnknownName: neither a path nor a known name.
+        ModelError: neither a path nor a known name, or a known model whose package is not installed.
     """
     path, text = Path(name), str(name)
     if path.exists():
@@ -38,7 +37,8 @@ def find_model(name: str | Path) -> Path:
         return CHECKPOINTS / text
     if path.name != text or path.suffix:
         raise ModelError(f"no model at {path}; expected a model's folder, a .gguf file or a name")
-    raise UnknownName("model", text, [*_PACKAGED, *(p.name for p in sorted(CHECKPOINTS.iterdir()))])
+    known = UnknownName("model", text, [*_PACKAGED, *(p.name for p in CHECKPOINTS.iterdir())])
+    raise ModelError(f"{known}; there is no folder of that name either")
 
 
 def _packaged(name: str) -> Path:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from rollwright.chat import ChatFormat, load_template
 from rollwright.config import RunConfig
 from rollwright.discovery import load_method, method_factories
 from rollwright.drive.inline import InlineDriver, Sink
@@ -19,6 +20,7 @@ from rollwright.drive.world import World
 from rollwright.engine.checkpoint import Tokenizer, load_model, load_tokenizer
 from rollwright.engine.inprocess import LocalEngine
 from rollwright.engine.model import Decoder
+from rollwright.engine.shipped import find_model
 from rollwright.errors import ConfigError
 from rollwright.events import EmitBatch, Published, Report
 from rollwright.learn.checkpoint import load_checkpoint, save_checkpoint
@@ -91,7 +93,7 @@ class Driver(Protocol):
 def model_path(config: RunConfig) -> Path:
     """Return the checkpoint to start from: the given one, or the task's shipped warm start."""
     if config.model is not None:
-        return Path(config.model)
+        return find_model(config.model)
     shipped = shipped_checkpoint(config.task)
     if shipped is None:
         raise ConfigError(
@@ -131,6 +133,8 @@ def build(config: RunConfig) -> Parts:
     tokenizer = load_tokenizer(path)
     learner = Learner(model, method.objective, method.reduce, _learner_config(config))
     eos_ids = sorted({*tokenizer.eos_ids, *model.cfg.eos_ids})
+    template = load_template(path) if config.chat == "auto" else None
+    chat = None if template is None else ChatFormat(template, tokenizer)
     return Parts(
         config=config,
         path=path,
@@ -140,7 +144,7 @@ def build(config: RunConfig) -> Parts:
         model=model,
         engine=LocalEngine(model, tokenizer),
         learner=learner,
-        world=World(task, tokenizer, eos_ids),
+        world=World(task, tokenizer, eos_ids, chat),
         settings=settings,
     )
 
