@@ -44,14 +44,15 @@ class Admission(Rows):
 
         One that shares more of its tokens with a row in prefill than is cached is held back until those
         keys are computed, so that a group's prompt is computed once; the ones behind it may go first.
-        Memory must be there for all known tokens of it and of every row, and a page for each to go on.
+        Memory must be there for the known tokens of it and of every row, and a page for each to go on.
         """
         assert not self._is_planned, "a plan is not committed"
         admitted, queue = list[Seq](), self.waiting.queue
         if not queue or self._is_stalled or self.num_live == self.max_rows:
             return admitted
         spare = self.token_budget - int(self.left.sum())
-        owed = int(self.num_new_pages(self._numbers[: self.num_live], self.left).sum())
+        behind = np.maximum(self.left - 1, 0)
+        owed = int(self.num_new_pages(self._numbers[: self.num_live], behind).sum()) + self.num_live
         while queue and self.num_live < self.max_rows:
             seq = queue[0]
             leader, num_keys = self._leader(seq)
@@ -60,14 +61,14 @@ class Admission(Rows):
                 continue
             num, pages, counts = self._fitting(seq, *self.tree.match(seq.tokens[:-1]))
             left = seq.tokens.size - num
-            if left > 1 and spare <= 0:
+            if left > 1 and spare <= 0 and self._is_crowded(seq):
                 break
-            new = self._num_lacking(left, pages, counts)
-            if self.num_live and not self._is_free(owed + new + self.num_live + 1, pages):
+            owed += self._num_lacking(left - 1, pages, counts) + 1
+            if self.num_live and not self._is_free(owed, pages):
                 self._is_stalled = True
                 break
             self._join(queue.pop(0), num, pages, counts)
-            spare, owed = spare - left, owed + new
+            spare -= left
             admitted.append(seq)
         return admitted
 
@@ -109,6 +110,12 @@ class Admission(Rows):
         tokens = self._tokens_of(live)
         return num_common(tokens, wanted) if tokens[at_least] == wanted[at_least] else 0
 
+    def _is_crowded(self, seq: Seq) -> bool:
+        """Return whether rows that decode or are prefilled before this one use up the token budget."""
+        left, turn = self.left, self.waiting.turn
+        before = sum(int(left[live.row]) for live in self._prefilling if turn(live) < seq.turn)
+        return int(np.count_nonzero(left == 1)) + before >= self.token_budget
+
     def _fitting(self, seq: Seq, num: int, pages: Pages, counts: Pages) -> tuple[int, Pages, Pages]:
         """Cut a cached prefix so short that the sequence fits into the whole pool, alone, to its end.
 
@@ -123,10 +130,10 @@ class Admission(Rows):
             num = int(ends[fits - 1]) if fits else 0
         return num, *cut(pages, counts, num)
 
-    def _num_lacking(self, left: int, pages: Pages, counts: Pages) -> int:
-        """Return the pages to take for a sequence with these runs and ``left`` tokens to compute."""
+    def _num_lacking(self, num: int, pages: Pages, counts: Pages) -> int:
+        """Return the pages to take for a sequence with these runs to compute ``num`` tokens more."""
         room = self.pool.claimable(int(pages[-1]), int(counts[-1])) if pages.size else 0
-        return (self.pool.page - room + left - 1) // self.pool.page
+        return (self.pool.page - room + num - 1) // self.pool.page
 
     def _is_free(self, num: int, pages: Pages) -> bool:
         """Return whether ``num`` pages can be had, cached ones evicted, once these pages are live."""

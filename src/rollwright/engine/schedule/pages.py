@@ -75,7 +75,7 @@ class PagePool:
         """Take one reference from each of these pages, which differ; return how many are free now."""
         assert (self.refs[owner, pages] > 0).all(), "a page is released that its owner does not hold"
         self.refs[owner, pages] -= 1
-        ended = pages[self.refs[LIVE, pages] == 0] if owner == CACHED else pages[self.refs[owner, pages] == 0]
+        ended = pages[self.refs[LIVE, pages] == 0]
         unused = ended[self.refs[CACHED, ended] == 0]
         if owner == LIVE:
             self.num_live -= ended.size

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from world import World
+from schedule_world import World
 
 GROUPS = st.sampled_from(["a", "b", "c"])
 
@@ -96,5 +97,10 @@ class Machine(RuleBasedStateMachine):
             self.world.check()
 
 
-TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+class TestMachine(Machine.TestCase):
+    settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+
+
+@pytest.mark.slow
+class TestMachineForLong(Machine.TestCase):
+    settings = settings(max_examples=800, stateful_step_count=40, deadline=None)

@@ -68,8 +68,17 @@ class World:
         del self.open[seq.name]
 
     def plan(self) -> Plan:
-        plan = self.scheduler.plan()
+        scheduler = self.scheduler
+        live = {seq: self._wanted(seq) for seq in scheduler.seqs}
+        num_to_have = scheduler.num_pages_free + scheduler.num_pages_cached
+        turns = {seq: scheduler.waiting.turn(seq) for seq in live}
+        pages = {seq: self._pages_of(seq) for seq in live}
+        chosen = self.choice(live, turns)
+        plan = scheduler.plan()
         del self.rows[len(self.rows) - len(plan.preempted) :]
+        self._check_victims(plan, chosen, pages, num_to_have)
+        live = {seq: n for seq, n in live.items() if seq.row >= 0}
+        self._check_choice(plan, live, turns)
         return plan
 
     def clear(self) -> list[Seq]:
@@ -100,6 +109,46 @@ class World:
                 return num
             assert self.step().rows.size, "a pass computes nothing while sequences wait"
         raise AssertionError(f"{sorted(self.open)} never end")
+
+    # ------------------------------------------------------------------ what a plan must be
+
+    def _wanted(self, seq: Seq) -> int:
+        """Return the tokens of a live sequence that are known and not computed."""
+        return len(self.tokens[seq.name]) - int(self.scheduler.num_keys[seq.row])
+
+    def _pages_of(self, seq: Seq) -> tuple[int, int]:
+        """Return the pages that a row holds, and the room in the last of them."""
+        return int(self.scheduler.num_pages_of[seq.row]), int(self.scheduler.room[seq.row])
+
+    def choice(self, live: dict[Seq, int], turns: dict[Seq, tuple[int, int]]) -> dict[Seq, int]:
+        """Return the tokens that each sequence computes: whoever decodes, then prefill by turn.
+
+        A row that others are held back for leaves its last token to the pass in which they join.
+        """
+        leads = self.scheduler.waiting.held
+        chosen = {seq: 1 for seq, wanted in live.items() if wanted == 1}
+        spare = self.scheduler.token_budget - len(chosen)
+        for seq in sorted((s for s, wanted in live.items() if wanted > 1), key=turns.__getitem__):
+            if num := min(live[seq] - (seq in leads), spare):
+                chosen[seq], spare = num, spare - num
+        return chosen
+
+    def _check_choice(self, plan: Plan, live: dict[Seq, int], turns: dict[Seq, tuple[int, int]]) -> None:
+        assert plan.nums.sum() <= self.scheduler.token_budget
+        given = {self.scheduler.seqs[row]: num for row, num in zip(plan.rows, plan.nums, strict=True)}
+        assert given == self.choice(live, turns)
+
+    def _check_victims(
+        self, plan: Plan, chosen: dict[Seq, int], pages: dict[Seq, tuple[int, int]], num_to_have: int
+    ) -> None:
+        """Only the last turns lose their rows, and only where the pages to be had did not do."""
+        last_first = sorted(pages, key=lambda seq: seq.turn, reverse=True)
+        assert plan.preempted == last_first[: len(plan.preempted)]
+        for seq in plan.preempted:
+            assert seq.tokens.tolist() == self.tokens[seq.name]
+        if plan.preempted:
+            lacks = sum(-(-max(0, num - pages[seq][1]) // self.page) for seq, num in chosen.items())
+            assert lacks > num_to_have
 
     def _move(self, source: int, target: int) -> None:
         self.rows[target] = self.rows[source]
