@@ -15,24 +15,32 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "engine"))
 
 from engine_help import CHARACTERS, ask, characters, config, lively_model, run
 
+from rollwright.chat import ChatTemplate
+from rollwright.engine.checkpoint import Tokenizer
 from rollwright.engine.inprocess import LocalEngine
+from rollwright.events import Sampled
 from rollwright.serve.jobs import Limits
 from rollwright.serve.server import Server
+from rollwright.tasks.tokenizer import EOS, byte_tokenizer
+from rollwright.tree import StopReason
 
 __all__ = ["CHARACTERS", "ask", "characters", "config", "lively_model", "run"]
 
 MODEL = lively_model()  # one for all: two of them would differ
 
-TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% if m.role != 'assistant' %}\n{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+BYTES = Tokenizer(byte_tokenizer(), "bytes", (1,))  # any text; the character EOS ends a turn
+TEMPLATE = ChatTemplate(
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+    + EOS
+    + "{% endfor %}{% if tools %}[tools {{ tools | length }}]{% endif %}"
+    + "{% if add_generation_prompt %}[assistant]{% endif %}"
 )
 
 
 class SlowEngine(LocalEngine):
     """Takes a moment for every step, so that a test can do something meanwhile."""
 
-    pause = 0.005
+    pause = 0.01
 
     def step(self):
         time.sleep(self.pause)
@@ -70,3 +78,38 @@ def wait_until(what: Callable[[], bool], seconds: float = 10.0) -> None:
     while not what():
         assert time.monotonic() < deadline, "it did not come about"
         time.sleep(0.005)
+
+
+class ScriptedEngine:
+    """Says what it is told to: for each ask the next answer, (ids, why it ends). Implements Engine."""
+
+    def __init__(self, tokenizer, answers, context: int = 4096) -> None:
+        self.tokenizer, self.answers = tokenizer, list(answers)
+        self.cfg = config(vocab_size=1 << 20, max_positions=context)
+        self.version, self.prompts, self.live = 0, [], {}
+
+    @property
+    def num_live(self) -> int:
+        return len(self.live)
+
+    def submit(self, command, prefix) -> None:
+        self.prompts.append(list(prefix))
+        self.live[command.ask] = (command, *self.answers.pop(0))
+
+    def abort(self, ask):
+        del self.live[ask]
+        return Sampled(ask=ask, tokens=(), logprobs=(), version=self.version, stop=StopReason.INTERRUPTED)
+
+    def step(self):
+        ask, (_, ids, stop) = next(iter(self.live.items()))
+        del self.live[ask]
+        logprobs = tuple(-0.5 - i / 8 for i in range(len(ids)))
+        return [Sampled(ask=ask, tokens=tuple(ids), logprobs=logprobs, version=self.version, stop=stop)]
+
+    def memory_report(self) -> dict[str, int]:
+        return {}
+
+    def retire(self, group) -> None: ...
+
+    def publish(self, version) -> None:
+        self.version = version

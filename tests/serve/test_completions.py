@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from serve_help import CHARACTERS, MODEL, ask, characters, client, run, serve, stream
+from serve_help import CHARACTERS, MODEL, ScriptedEngine, ask, characters, client, run, serve, stream
+from tokenizers import AddedToken
+from tokenizers.processors import TemplateProcessing
 
+from rollwright.chat import ChatTemplate
+from rollwright.engine.checkpoint import Tokenizer
 from rollwright.engine.inprocess import LocalEngine
-from rollwright.tree import Sampling
+from rollwright.tasks.tokenizer import byte_tokenizer
+from rollwright.tree import Sampling, StopReason
 
 PATH = "/v1/completions"
 
@@ -194,3 +199,21 @@ def test_other_paths_and_methods(http):
     assert http.post(PATH, json={"prompt": "A", "model": "other"}).status_code == 404
     assert http.get("/v1/models").json()["data"][0]["id"] == "tiny"
     assert set("HELLO") <= set(CHARACTERS)
+
+
+def test_t05_one_begin_token():
+    """Case T05. Golden: a raw text gets the tokenizer's begin token, a rendered dialogue has its own."""
+    inner = byte_tokenizer()
+    inner.add_special_tokens([AddedToken("<bos>", special=True, normalized=False)])
+    bos = inner.token_to_id("<bos>")
+    inner.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", bos)])
+    tokenizer = Tokenizer(inner, "with bos", (1,))
+    template = ChatTemplate("{{ bos_token }}{% for m in messages %}{{ m.content }}{% endfor %}", bos="<bos>")
+    engine = ScriptedEngine(tokenizer, [([1], StopReason.EOS)] * 4)
+    with serve(engine, template).running() as server, client(server) as http:
+        complete(http, prompt="Hi")
+        complete(http, prompt="Hi", add_special_tokens=False)
+        http.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "Hi"}]})
+        http.post("/rollout/r/v1/completions", json={"prompt": "Hi"})
+    plain = tokenizer.encode("Hi")
+    assert engine.prompts == [[bos, *plain], plain, [bos, *plain], [bos, *plain]]

@@ -55,8 +55,8 @@ class Call:
     rewrite: str | None = None
     events: dict[int, list[Sampled]] = field(default_factory=dict)
     answers: dict[int, Answered] = field(default_factory=dict)
-    group: int = -1
-    parent: NodeId | None = None
+    group: int = 0
+    parent: NodeId = ""
     goes_on: int | None = None  # the call that it goes on from
     left: dict[str, int] | None = None  # where it left the nearest earlier call
 
@@ -107,6 +107,7 @@ class Rollout:
         """Note a call that is about to be sampled; give its events to `take`."""
         ids = np.asarray(prompt, np.int32)
         call = Call(len(self.calls), asked, ids, sampling, num_choices, rewrite)
+        self._place(call)
         self.calls.append(call)
         return call
 
@@ -119,8 +120,7 @@ class Rollout:
             self._grow(call, choice, events)
 
     def _grow(self, call: Call, choice: int, events: Sequence[Sampled]) -> None:
-        parent = self._place(call) if call.parent is None else call.parent
-        group = self.groups[call.group]
+        parent, group = call.parent, self.groups[call.group]
         names: list[NodeId] = []
         for part, node in enumerate(_nodes(events, call.sampling)):
             name = f"{self._name(call.group)}/{call.number}.{choice}" + (f".{part}" if part else "")
@@ -141,9 +141,12 @@ class Rollout:
         call.answers[choice] = answered
         self._answered.append(answered)
 
-    def _place(self, call: Call) -> NodeId:
-        """Find where a call hangs: beside its like, below the answer it goes on from, or on its own."""
-        like = next((c for c in self.calls if c.parent and np.array_equal(c.prompt, call.prompt)), None)
+    def _place(self, call: Call) -> None:
+        """Find where a call hangs: beside its like, below the answer it goes on from, or on its own.
+
+        What it goes on from had ended before it was asked, so its place does not depend on what ends first.
+        """
+        like = next((c for c in self.calls if np.array_equal(c.prompt, call.prompt)), None)
         before = max(
             (a for a in self._answered if a.nodes and _is_prefix(a.ids, call.prompt)),
             key=lambda a: (len(a.ids), a.call),
@@ -159,8 +162,6 @@ class Rollout:
             call.parent = f"{self._name(call.group)}/root"
             root = Node(call.parent, None, 0, Origin.PROMPT, tuple(call.prompt.tolist()))
             self.groups.append({root.id: root})
-        assert call.parent is not None
-        return call.parent
 
     def _observe(self, call: Call, before: Answered) -> NodeId:
         """Put the ids that are new in a prompt below the answer that it goes on from."""

@@ -110,9 +110,8 @@ class Service:
         recorded = None if rollout_id is None else self.rollouts.open(rollout_id)
         prompt = self._chat_prompt(request, recorded)
         answer = ChatAnswer(self.name, self.tokenizer, num_top, *_wishes(request))
-        max_tokens = request.max_completion_tokens or request.max_tokens
-        if max_tokens is None:
-            max_tokens = max(1, self.context - len(prompt.ids))
+        given = (request.max_completion_tokens, request.max_tokens)
+        max_tokens = next((num for num in given if num is not None), self.context - len(prompt.ids))
         return self._work(request, answer, [prompt], _Asked(max_tokens, num_top or 0), rollout_id)
 
     # ------------------------------------------------------------------ prompts

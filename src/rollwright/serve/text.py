@@ -12,7 +12,7 @@ from typing import Protocol
 from rollwright.tree import StopReason
 
 _REPLACEMENT = "�"
-_PATIENCE = 16  # tokens; a character is spread over four at most, so what is left then is no character
+_MOST_HELD = 3  # tokens: UTF-8 has four bytes at most, so a character that lacks one has three at most
 
 
 class TextDecoder(Protocol):
@@ -49,8 +49,11 @@ class TextStream:
         is_by_id = stop is StopReason.STOP and bool(tokens) and tokens[-1] in self._stop_ids
         if tokens and (is_by_id or (stop is StopReason.EOS and self._skip_special)):
             tokens = tokens[:-1]  # it ends the text and is no part of it
-        self._window += tokens
-        self._held += self._decoded(is_last=stop is not None)
+        for token in tokens:  # one at a time, so that the text does not depend on how the tokens came
+            self._window.append(token)
+            self._held += self._decoded()
+        if stop is not None:
+            self._held += self._decoded(is_last=True)
         if stop is None:
             shown = self._held[: len(self._held) - self._num_withheld()]
         elif stop is StopReason.STOP and not is_by_id:
@@ -60,16 +63,26 @@ class TextStream:
         self._held = "" if stop is not None else self._held[len(shown) :]
         return shown
 
-    def _decoded(self, is_last: bool) -> str:
-        """Return the text of the tokens not decoded yet, "" while it ends within a character."""
+    def _decoded(self, is_last: bool = False) -> str:
+        """Return the new text of all tokens but those at the end that are not a whole character yet."""
         before = self._decode(self._window[: self._num_context])
-        after = self._decode(self._window)
-        num_new = len(self._window) - self._num_context
-        if after.endswith(_REPLACEMENT) and not is_last and num_new < _PATIENCE:
+        num = len(self._window) if is_last else self._num_whole()
+        if num == self._num_context:
             return ""
+        after = self._decode(self._window[:num])
         del self._window[: self._num_context]
-        self._num_context = len(self._window)
+        self._num_context = num - self._num_context
         return after[len(before) :]
+
+    def _num_whole(self) -> int:
+        """Return how many tokens of the window make whole characters; broken ones count as whole."""
+        num = len(self._window)
+        for held in range(_MOST_HELD + 1):
+            if num - held <= self._num_context:
+                return self._num_context
+            if not self._decode(self._window[: num - held]).endswith(_REPLACEMENT):
+                return num - held
+        return num
 
     def _decode(self, tokens: Sequence[int]) -> str:
         return self._tokenizer.decode(tokens, self._skip_special) if tokens else ""
