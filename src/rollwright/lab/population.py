@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rollwright.events import AnyEvent, Observed, Published, Sampled, Scored
+from rollwright.events import AnyEvent, Failed, Observed, Published, Sampled, Scored
 from rollwright.lab.records import Decision, records
 from rollwright.tree import StopReason
 
@@ -70,7 +70,8 @@ class Population:
     finish: str | None = None
     _at: dict[str, tuple[int, int]] = field(default_factory=dict)  # ask: attempt, next position
     _prompted: dict[str, float] = field(default_factory=dict)
-    _batches: dict[int, list[str]] = field(default_factory=dict)
+    _batches: dict[int, list[Sample]] = field(default_factory=dict)
+    _scoring: set[str] = field(default_factory=set)
 
     def take(self, event: AnyEvent, decisions: Sequence[Decision]) -> None:
         """Take the next record."""
@@ -79,11 +80,12 @@ class Population:
         elif isinstance(event, Scored):
             self._scored(event)
         elif isinstance(event, Published):
-            for name in self._batches.pop(event.step, ()):
-                sample = self.samples[name]
+            for sample in self._batches.pop(event.step, ()):
                 sample.trained_in, sample.is_learning = self.closes.index(event.step), False
         elif isinstance(event, Observed) and event.ask.endswith("/root"):
             self._prompted[event.ask.removesuffix("/root")] = event.at
+        elif isinstance(event, Failed) and event.ask in self._scoring:
+            self.samples[_stream_of(event.ask)].is_graded = True  # by nobody, unless it is tried again
         for decision in decisions:
             self._decision(decision)
 
@@ -104,8 +106,9 @@ class Population:
 
     def _scored(self, event: Scored) -> None:
         sample = self.samples.get(_stream_of(event.ask))
-        if sample is None:
+        if sample is None or event.ask not in self._scoring:
             return
+        self._scoring.discard(event.ask)
         sample.is_graded = True
         is_number = event.reward is not None and abs(event.reward) <= _SCORABLE
         sample.reward = event.reward if is_number else None
@@ -118,10 +121,14 @@ class Population:
         elif decision.type == "EmitBatch":
             self._close(decision.step)
             leaves = [t.leaf for group in decision.groups for t in group.trajectories if not t.replayed]
-            names = [name for name in dict.fromkeys(map(_stream_of_node, leaves)) if name in self.samples]
-            self._batches[decision.step] = names
-            for name in names:
-                self.samples[name].is_learning = True
+            found = map(self.samples.get, dict.fromkeys(map(_stream_of_node, leaves)))
+            # A batch holds whole groups; what has no reward in them is not trained on.
+            batch = [sample for sample in found if sample is not None and sample.reward is not None]
+            self._batches[decision.step] = batch
+            for sample in batch:
+                sample.is_learning = True
+        elif decision.type == "Score" and _stream_of(decision.ask) in self.samples:
+            self._scoring.add(decision.ask)
         elif decision.type == "Report":
             self._close(decision.step)
         elif decision.type == "Retire":
