@@ -17,6 +17,7 @@ from rollwright.cli.demo import demo
 from rollwright.cli.evaluate import evaluate
 from rollwright.cli.methods import methods
 from rollwright.cli.replay import replay
+from rollwright.cli.serve import serve
 from rollwright.cli.show import show
 from rollwright.cli.tasks import tasks
 from rollwright.cli.timeline import timeline
@@ -32,6 +33,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "why": why,
     "timeline": timeline,
     "eval": evaluate,
+    "serve": serve,
     "methods": methods,
     "tasks": tasks,
     "warmstart": warmstart,
