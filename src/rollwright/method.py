@@ -17,7 +17,7 @@ RECORDED = frozenset({"tokens", "logprob", "length", "origin", "version", "rewar
 # What an engine may be able to give; a driver refuses a method that needs what its engine cannot.
 ENGINE_CAN_GIVE = frozenset({"entropy", "kept_mass", "top", "fork"})
 # The exceptions from the laws that a method or a stage may declare.
-EXCEPTIONS = frozenset({"biased", "off_policy", "equal_rewards_move", "arrival"})
+EXCEPTIONS = frozenset({"biased", "off_policy", "equal_rewards_move", "arrival", "schedule"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,9 @@ class Method:
         declares: exceptions from the laws that it names: ``biased`` (its expected gradient is not
             the exact policy gradient), ``off_policy`` (the first gradient is not REINFORCE's),
             ``equal_rewards_move`` (a group of equal rewards may have advantages), ``arrival`` (which
-            rollouts are trained depends on which finish first; what each samples never does).
+            rollouts are trained depends on which finish first; what each samples never does),
+            ``schedule`` (it changes when and where rollouts are sampled and nothing else: it trains what its
+            parent trains).
 
     Raises:
         ConfigError: a stage needs something that nothing before it gives.

@@ -14,6 +14,8 @@ OPTIONS = {
     "vigor": {"first": 2},
     "latr": {"tau_abs": 0.2, "tau_rel": 0.3, "lookahead": 3, "tau_ed": 0.5},
     "dapo": {"max_rounds": 3},
+    "copris": {"num_flying": 10},
+    "seer": {"chunk": 3},
 }
 
 

@@ -168,8 +168,14 @@ def _first_difference(one: Outcome, two: Outcome) -> str:
 
 
 def law_bite(method: Method, parent: Method, triggers: Sequence[Scenario]) -> None:
-    """On a trigger the method differs from its parent: in what it trains, or in how it learns from it."""
+    """On a trigger the method differs from its parent: in what it trains, or in how it learns from it.
+
+    One that declares ``schedule`` trains the same in all of them, by other commands in one.
+    """
     from rollwright.testing.laws_of_learning import learns_differently
+
+    if "schedule" in method.all_declared:
+        return _only_schedules(method, parent, triggers)
 
     for scenario in triggers:
         one, two = play(method, scenario), play(parent, scenario)
@@ -179,6 +185,21 @@ def law_bite(method: Method, parent: Method, triggers: Sequence[Scenario]) -> No
         names = [scenario.name for scenario in triggers]
         seen = f"the same batches, fates and losses as {parent.name} in {names}"
         raise broken(3, "bite", method, seen, "a difference in one of them; give a trigger scenario")
+
+
+def _only_schedules(method: Method, parent: Method, triggers: Sequence[Scenario]) -> None:
+    is_other = False
+    for scenario in triggers:
+        one, two = play(method, scenario), play(parent, scenario)
+        if one.rows != two.rows or one.runner.ledger.fates != two.runner.ledger.fates:
+            seen = f"other batches or fates than {parent.name} in scenario {scenario.name!r}"
+            raise broken(3, "bite", method, seen, "the same ones: it declares 'schedule'")
+        is_other |= [c for _, commands in one.events for c in commands] != [
+            c for _, commands in two.events for c in commands
+        ]
+    if not is_other:
+        names = [scenario.name for scenario in triggers]
+        raise broken(3, "bite", method, f"the commands of {parent.name} in {names}", "other commands in one")
 
 
 # ---------------------------------------------------------------- 9: values
