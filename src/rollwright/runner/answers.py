@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from rollwright.events import AnyCommand, Failed, Observed, Sampled, Scored
+from rollwright.events import AnyCommand, CancelTimer, Failed, Observed, Sampled, Scored, SetTimer
 from rollwright.ledger import Fate, Unit
-from rollwright.runner.base import Base
+from rollwright.runner.base import IDLE, Base
 from rollwright.runner.state import AskState, GroupState, LiveAsk
 from rollwright.tree import Node, Origin, StopReason
 
@@ -19,7 +19,7 @@ class Answers(Base):
     def answer(self, event: Sampled | Observed | Scored | Failed) -> list[AnyCommand]:
         """Take an answer; one to an ask that was closed meanwhile is counted as late."""
         live = self.asks.get(event.ask)
-        if live is None or live.state is AskState.WAITING or _is_outdated(event, live):
+        if live is None or live.state in IDLE or _is_outdated(event, live):
             self.num_late += 1
             if isinstance(event, Sampled):
                 self.ledger.sample(len(event.tokens))
@@ -55,7 +55,7 @@ class Answers(Base):
         if live.on_abort == "carry":
             if live.tokens:
                 self.grower.close_part(group, live, StopReason.INTERRUPTED)
-            live.state = AskState.WAITING
+            self.grower.turn(live, AskState.WAITING)
             return []
         if live.on_abort == "stop":
             return self.grower.finish_tokens(group, live, StopReason.PRUNED)
@@ -77,7 +77,9 @@ class Answers(Base):
         trajectory = group.trajectories[live.parent]
         reward, status = event.reward, event.status
         if reward is not None and not abs(reward) <= MAX_REWARD:
-            self.note_failure("grader", f"reward {reward}; expected None or a number within ±{MAX_REWARD:g}")
+            self.note_failure(
+                group, "grader", f"reward {reward}; expected None or a number within ±{MAX_REWARD:g}"
+            )
             reward, status = None, "grader_error"
         group.trajectories[live.parent] = msgspec.structs.replace(
             trajectory, reward=reward, status=status, rewards=event.rewards, score=reward
@@ -92,22 +94,46 @@ class Answers(Base):
         is_carried = live.state is AskState.ABORTING and live.on_abort == "carry"
         if live.state is AskState.ABORTING and not is_carried:
             return self.redo(live)  # it was given up anyway
-        if live.attempts < self.settings.retries:
+        if live.attempts < self.settings.retries_of(kind):
             live.attempts += 1
-            return self.redo(live)
+            return self.redo(live) if is_carried or not self.settings.backoff else self.pause(live, message)
         return self.lose(group, live, kind, message)
+
+    def pause(self, live: LiveAsk, why: str) -> list[AnyCommand]:
+        """Try a failed ask again when its timer fires."""
+        self.grower.turn(live, AskState.PAUSED)
+        seconds = self.settings.backoff * 2.0 ** (live.attempts - 1)
+        return [SetTimer(timer=f"retry:{live.id}", seconds=seconds, what=f"retry after: {why}")]
+
+    def unpause(self, live: LiveAsk) -> list[AnyCommand]:
+        """Forget the timer of an ask that is given up or carried over."""
+        return [CancelTimer(timer=f"retry:{live.id}")] if live.state is AskState.PAUSED else []
+
+    def lost_worker(self, live: LiveAsk) -> list[AnyCommand]:
+        """Do an ask again whose worker is gone, unless it was with too many of them."""
+        limit = self.settings.retries_by_kind.get("worker")
+        if live.state in IDLE:
+            return []
+        live.num_lost += 1
+        if limit is None or live.num_lost <= limit or live.state is AskState.ABORTING:
+            return self.redo(live)
+        self.touch(self.groups[live.group])
+        return self.lose(
+            self.groups[live.group], live, "worker", f"{live.num_lost} workers were lost with it"
+        )
 
     def lose(self, group: GroupState, live: LiveAsk, kind: str, message: str) -> list[AnyCommand]:
         """Give an ask up for good; the settings say what it takes with it."""
         live.reason = f"{kind}:{message}"
         self.history.of(group.task).num_failed += 1
-        if self.settings.on_failure == "stop":
+        on_failure = self.settings.on_failure_of(kind)
+        if on_failure == "stop":
             self.stop_reason = f"{kind} failure of {live.id}: {message}"
         if live.kind == "reset":
             self.grower.forget(group, live)
             return self._break(group, f"reset_failed:{kind}", kind, message)
-        self.note_failure(kind, message)
-        if self.settings.on_failure == "drop_group":
+        self.note_failure(group, kind, message)
+        if on_failure == "drop_group":
             group.is_broken, group.drop_reason = True, f"failed_rollout:{kind}"
         if live.kind == "score":
             return self._scored(group, live, Scored(ask=live.id, reward=None, status=f"{kind}_error"))
@@ -131,12 +157,12 @@ class Answers(Base):
     def _break(self, group: GroupState, reason: str, kind: str, message: str) -> list[AnyCommand]:
         group.is_broken, group.drop_reason, group.queued_plans = True, reason, []
         group.num_failed += group.num_granted
-        self.note_failure(kind, message, group.num_granted)
+        self.note_failure(group, kind, message, group.num_granted)
         return []
 
     def redo(self, live: LiveAsk) -> list[AnyCommand]:
         """Take up an ask that nobody works on any more: what it had reported is all there is."""
-        if live.state is AskState.WAITING:
+        if live.state in IDLE:
             return []
         if live.is_flying:
             return self.resubmit(live)
@@ -147,7 +173,7 @@ class Answers(Base):
 
     def resubmit(self, live: LiveAsk) -> list[AnyCommand]:
         """Ask again for what is left of an ask, from its last acknowledged token."""
-        live.state = AskState.FLYING
+        self.grower.turn(live, AskState.FLYING)
         self.touch(self.groups[live.group])
         if live.kind != "tokens":
             return [live.command]

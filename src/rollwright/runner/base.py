@@ -8,24 +8,15 @@ from rollwright.errors import ConfigError
 from rollwright.events import Abort, AnyCommand, SetTimer
 from rollwright.ledger import Ledger
 from rollwright.method import Method
-from rollwright.runner.batch import Closed, Metrics, in_order, judge
+from rollwright.runner.batch import Closed, in_order, judge
 from rollwright.runner.groups import Grower
+from rollwright.runner.history import TaskLog
 from rollwright.runner.settings import Settings
-from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase
-from rollwright.stage import GroupView, StepView, TaskHistory
-from rollwright.tree import Group, TaskId
+from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase, StepState
+from rollwright.stage import GroupView, StepView
+from rollwright.tree import Group
 
-
-class TaskLog:
-    """What the run knows of its tasks (`rollwright.stage.History`)."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.tasks, self.seed = settings.tasks, settings.seed
-        self.num_picked, self.step = 0, 0
-        self._tasks: dict[TaskId, TaskHistory] = {}
-
-    def of(self, task: TaskId) -> TaskHistory:
-        return self._tasks.setdefault(task, TaskHistory())
+IDLE = (AskState.WAITING, AskState.QUEUED, AskState.PAUSED)  # nobody works on it
 
 
 class Base:
@@ -35,30 +26,28 @@ class Base:
         if not settings.tasks:
             raise ConfigError("the run has no tasks; give a task with at least one instance")
         self.method, self.settings, self.version = method, settings, version
-        self.phase, self.step_number, self.round = Phase.NEW, -1, 0
+        self.is_started, self.is_done = False, False
+        self.steps: dict[int, StepState] = {}  # begun and not over, in order
+        self.next_step = 0
         self.ledger = Ledger()
         self.ledger.grant(settings.budget)
         self.history = TaskLog(settings)
         self.asks: dict[str, LiveAsk] = {}
-        self.groups: dict[str, GroupState] = {}  # of this step or carried, in order of opening
+        self.groups: dict[str, GroupState] = {}  # of open steps, or carried, in order of opening
         self.held: dict[str, GroupState] = {}  # complete, kept by Replay for a first training later
-        self.incomplete: set[str] = set()
         self.touched: dict[str, None] = {}  # groups that changed since they were last looked at
         self.num_steps, self.num_opened = settings.num_steps, 0
         self.replay_state: Any = method.replay.init()
-        self.batch: tuple[Group, ...] = ()
-        self.step_report: Metrics = {}
-        self.stop_reason, self.end_reason, self.is_overdue = "", "", False
+        self.stop_reason, self.end_reason = "", ""
         self.num_late = 0
-        self.failures: dict[str, int] = {}  # rollouts that failed in this step, by what was said
-        self.leaving: list[str] = []  # groups that left the step and are not retired yet
+        self.leaving: list[str] = []  # groups that left their step and are not retired yet
         self.last_at = 0.0
         self.timers: dict[str, SetTimer] = {}
         self.due: dict[str, float] = {}  # seconds of the run at which a timer fires; for reports only
-        self.emitted_at = 0.0
+        self.line: list[tuple[int, int, int, str]] = []  # a heap of asks that wait for a place in flight
         self.closed: list[Closed] = []  # for the record; see take_closed
         self._views: dict[str, GroupView] = {}
-        self._view: StepView | None = None  # the last one, until a group changes
+        self._step_views: dict[int, StepView] = {}  # the last ones, until a group changes
         self.grower = Grower(method, settings, self.asks)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,70 +59,127 @@ class Base:
         for group in self.groups.values():
             self.grower.rebuild(group)
 
-    def take_closed(self) -> list[Closed]:
-        """Return the groups closed since the last call, with the fate and reason of each leaf."""
-        closed, self.closed = self.closed, []
-        return closed
+    # ------------------------------------------------------------ where the run is
+
+    @property
+    def oldest(self) -> StepState | None:
+        """The step whose batch is trained next, or is with the learner."""
+        return next(iter(self.steps.values()), None)
+
+    @property
+    def step_number(self) -> int:
+        """The oldest step that is not over; -1 before the start."""
+        return next(iter(self.steps), self.next_step) if self.is_started else -1
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the oldest step that is not over."""
+        if self.is_done or not self.is_started:
+            return Phase.DONE if self.is_done else Phase.NEW
+        return Phase.ROLLOUTS if self.oldest is None else self.oldest.phase
+
+    @property
+    def batch(self) -> tuple[Group, ...]:
+        """The groups that the oldest step trains on, once they are chosen."""
+        return () if self.oldest is None else self.oldest.batch
+
+    def step_of(self, group: GroupState) -> StepState | None:
+        """Return the open step that the group belongs to; None while it waits for one to begin."""
+        return self.steps.get(group.step)
+
+    def enter(self, step: StepState, phase: Phase) -> None:
+        """Move a step to its next phase."""
+        step.phase, step.since = phase, self.last_at
+
+    def take_closed(self, upto: int | None = None) -> list[Closed]:
+        """Return the groups closed since the last call, with the fate and reason of each leaf.
+
+        Args:
+            upto: the last step whose groups are wanted; None is all.
+        """
+        taken = [c for c in self.closed if upto is None or c.step <= upto]
+        self.closed = [c for c in self.closed if upto is not None and c.step > upto]
+        return taken
+
+    # ------------------------------------------------------------ what changed
 
     def touch(self, group: GroupState) -> None:
         """Note that the group changed."""
         self.touched[group.id] = None
 
     def look(self) -> None:
-        """Judge the touched groups that are complete, and note which are not and hold the step open."""
-        if self.touched:
-            self._view = None
+        """Judge the touched groups that are complete, and note which are not and hold their step open."""
         for group_id in self.touched:
             self._views.pop(group_id, None)
             group = self.groups.get(group_id)
-            if group is not None and self._is_busy(group):
-                self.incomplete.add(group_id)
+            if group is None:
                 continue
-            self.incomplete.discard(group_id)
-            if group is not None and group.is_complete and group.is_kept is None:
-                judge(self.method, group)
+            self._step_views.pop(group.step, None)
+            states = {self.asks[ask].state for ask in group.asks}
+            # Carried asks wait for the next step.
+            is_busy = bool(states - {AskState.WAITING})
+            step = self.step_of(group)
+            if step is not None:
+                (step.incomplete.add if is_busy else step.incomplete.discard)(group_id)
+                is_aborting = AskState.ABORTING in states
+                (step.aborting.add if is_aborting else step.aborting.discard)(group_id)
+            if not is_busy and group.is_complete and group.is_kept is None:
+                judge(self.method, group, self.settings.min_group)
         self.touched.clear()
 
-    def _is_busy(self, group: GroupState) -> bool:
-        """Whether the group awaits an answer in this step; carried asks wait for the next one."""
-        return any(self.asks[ask].state is not AskState.WAITING for ask in group.asks)
-
-    def view(self) -> StepView:
-        """Return what Allocate and Control see of the step."""
+    def view(self, step: StepState | None = None) -> StepView:
+        """Return what Allocate and Control see of a step, by default the oldest."""
         self.look()
-        whole = (self.step_number, self.version, self.round, len(self.held))
-        last = self._view
-        if last is not None and whole == (last.step, last.version, last.round, last.num_held):
+        step = step or self.oldest
+        assert step is not None, "no step is open"
+        # What Replay holds goes into the oldest batch that is not made yet.
+        is_next = all(other.number >= step.number for other in self.steps.values() if not other.batch)
+        num_held = len(self.held) if is_next else 0
+        whole = (self.version, step.round, num_held)
+        last = self._step_views.get(step.number)
+        if last is not None and whole == (last.version, last.round, last.num_held):
             return last  # most events are chunks, which change nothing that is seen here
-        for group_id, group in self.groups.items():
+        for group_id in step.groups:
             if group_id not in self._views:
-                self._views[group_id] = _group_view(group)
-        self._view = StepView(
-            step=self.step_number,
+                self._views[group_id] = _group_view(self.groups[group_id])
+        view = self._step_views[step.number] = StepView(
+            step=step.number,
             version=self.version,
-            round=self.round,
+            round=step.round,
             num_tasks=self.settings.num_tasks,
-            groups=tuple(map(self._views.__getitem__, self.groups)),
-            num_held=len(self.held),
+            groups=tuple(map(self._views.__getitem__, step.groups)),
+            num_held=num_held,
         )
-        return self._view
+        return view
 
     def drop_group(self, group_id: str) -> GroupState:
-        """Forget a group of the step and return its state."""
-        self._views.pop(group_id, None)
-        self._view = None
-        self.incomplete.discard(group_id)
+        """Forget a group that leaves its step and return its state."""
+        group = self.groups.pop(group_id)
+        self._leave_step(group)
         self.leaving.append(group_id)
-        return self.groups.pop(group_id)
+        return group
 
-    def note_failure(self, kind: str, message: str, num: int = 1) -> None:
+    def _leave_step(self, group: GroupState) -> None:
+        self._views.pop(group.id, None)
+        self._step_views.pop(group.step, None)
+        step = self.step_of(group)
+        if step is not None:
+            step.groups.pop(group.id, None)
+            for some in (step.incomplete, step.aborting, step.must_finish):
+                some.discard(group.id)
+
+    def note_failure(self, group: GroupState, kind: str, message: str, num: int = 1) -> None:
         """Count ``num`` rollouts that failed, for the step's report."""
-        name = f"{message} ({kind})"
-        self.failures[name] = self.failures.get(name, 0) + num
+        step = self.step_of(group) or self.oldest
+        if step is not None:
+            name = f"{message} ({kind})"
+            step.failures[name] = step.failures.get(name, 0) + num
 
     def abort(self, live: LiveAsk, how: str, reason: str = "") -> list[AnyCommand]:
         """Ask for an abort of a live ask: to carry it over, to stop it, or because it failed."""
-        live.state, live.on_abort, live.reason = AskState.ABORTING, how, reason  # type: ignore[assignment]
+        self.grower.turn(live, AskState.ABORTING)
+        live.on_abort, live.reason = how, reason  # type: ignore[assignment]
+        self.touch(self.groups[live.group])
         return [Abort(ask=live.id)]
 
 

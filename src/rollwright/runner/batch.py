@@ -35,15 +35,22 @@ def freeze(group: GroupState) -> Group:
     return Group(group.id, group.task, {node.id: node for node in nodes}, tuple(trajectories))
 
 
-def judge(method: Method, group: GroupState) -> None:
-    """Run the filters over a complete group and note their word and the shaped scores in it."""
+def judge(method: Method, group: GroupState, min_group: int = 1) -> None:
+    """Run the filters over a complete group and note their word and the shaped scores in it.
+
+    A group with failures of which fewer than ``min_group`` rollouts are scored is dropped.
+    """
     group.scores = {t.leaf: t.reward for t in group.trajectories.values()}
     if group.is_broken:
         group.is_kept = False
         return
     group.is_kept, group.drop_reason = True, ""
-    if not any(t.reward is not None for t in group.trajectories.values()):
+    num_scored = sum(t.reward is not None for t in group.trajectories.values())
+    if not num_scored:
         group.is_kept, group.drop_reason = False, "nothing_scored"
+        return
+    if num_scored < min_group and (group.num_failed or num_scored < len(group.trajectories)):
+        group.is_kept, group.drop_reason = False, "too_few_scored"
         return
     for stage in method.filters:
         verdict = stage(freeze(group))

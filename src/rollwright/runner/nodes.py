@@ -9,27 +9,44 @@ from rollwright import rng as randomness
 from rollwright.errors import LawBroken
 from rollwright.events import Sampled, Submit
 from rollwright.runner.settings import Settings
-from rollwright.runner.state import GroupState, LiveAsk, short
+from rollwright.runner.state import IN_FLIGHT, AskState, GroupState, LiveAsk, short
 from rollwright.tree import Node, NodeId, Origin, StopReason
+
+OLDER_FIRST = 1 << 20  # what an older step counts for among the priorities of asks, where several are open
 
 
 class Nodes:
-    """Makes the asks and nodes of every group."""
+    """Makes the asks and nodes of every group.
+
+    Attributes:
+        num_flying: asks for tokens that the driver has.
+    """
 
     def __init__(self, settings: Settings, asks: dict[str, LiveAsk]) -> None:
         self.settings, self.asks = settings, asks
+        self.num_flying = sum(_flies(live) for live in asks.values())
+        self._next_number = 1 + max((live.number for live in asks.values()), default=-1)
 
     def new_ask(self, group: GroupState, plan: int, kind: str, stream: str) -> LiveAsk:
         num = group.num_nodes.get(f"ask {stream}", 0)
         group.num_nodes[f"ask {stream}"] = num + 1
         ask_id = f"{group.id}/{short(stream)}:{num}"
         live = LiveAsk(ask_id, kind, group.id, plan, None, stream)  # type: ignore[arg-type]
+        live.number, self._next_number = self._next_number, self._next_number + 1
         self.asks[ask_id] = live
         group.asks.add(ask_id)
+        self.num_flying += kind == "tokens"
         return live
 
+    def turn(self, live: LiveAsk, state: AskState) -> None:
+        """Put a live ask into another state."""
+        self.num_flying -= _flies(live)
+        live.state = state
+        self.num_flying += _flies(live)
+
     def forget(self, group: GroupState, live: LiveAsk) -> None:
-        self.asks.pop(live.id, None)
+        if self.asks.pop(live.id, None) is not None:
+            self.num_flying -= _flies(live)
         group.asks.discard(live.id)
 
     def stream_of(self, group: GroupState, parent: Node, at: int) -> str:
@@ -71,7 +88,7 @@ class Nodes:
             chunk=self.settings.chunk,
             turn_start=turn_start(group.nodes, live),
             attempt=live.num_resubmits,
-            priority=live.priority,
+            priority=live.priority - group.step * OLDER_FIRST * (self.settings.num_ahead > 0),
         )
 
     def take_chunk(self, group: GroupState, live: LiveAsk, event: Sampled) -> None:
@@ -153,6 +170,10 @@ class Nodes:
         )
         group.nodes[node.id] = node
         return node
+
+
+def _flies(live: LiveAsk) -> bool:
+    return live.kind == "tokens" and live.state in IN_FLIGHT
 
 
 def turn_start(nodes: dict[NodeId, Node], live: LiveAsk) -> int | None:

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from rollwright.events import AnyCommand
-from rollwright.tree import GroupId, Node, NodeId, Sampling, TaskId, Trajectory
+from rollwright.tree import Group, GroupId, Node, NodeId, Sampling, TaskId, Trajectory
 
 AskId = str
 
@@ -16,7 +16,12 @@ AskId = str
 class AskState(str, Enum):
     FLYING = "flying"  # the driver works on it
     ABORTING = "aborting"  # an abort is under way
+    QUEUED = "queued"  # to be submitted when fewer asks fly
+    PAUSED = "paused"  # it failed, and is tried again when its timer fires
     WAITING = "waiting"  # carried over or deferred: to be submitted when the next step begins
+
+
+IN_FLIGHT = (AskState.FLYING, AskState.ABORTING)  # the driver has it
 
 
 def short(stream: str) -> str:
@@ -64,6 +69,8 @@ class LiveAsk(msgspec.Struct):
     reason: str = ""
     wait: bool = False
     priority: int = 0
+    number: int = 0  # in order of creation
+    num_lost: int = 0  # workers that were lost with it
     since: float = 0.0  # seconds of the run at which it was last given out, or its abort
 
     @property
@@ -90,6 +97,7 @@ class GroupState(msgspec.Struct):
     visit: int
     order: int
     opened_step: int
+    step: int  # the step whose batch it is meant for: a later one each time it is carried over
     nodes: dict[NodeId, Node] = {}
     root: NodeId = ""
     streams: dict[str, None] = {}  # trajectory keys
@@ -124,6 +132,24 @@ class GroupState(msgspec.Struct):
 class Phase(str, Enum):
     NEW = "new"
     ROLLOUTS = "rollouts"
-    CLOSING = "closing"
+    CLOSING = "closing"  # no more is begun; aborts, and groups that may not be carried, are waited for
+    READY = "ready"  # rolled out; the learner is busy, or an older step is not done
     LEARNING = "learning"
     DONE = "done"
+
+
+class StepState(msgspec.Struct):
+    """One learner step that has begun and is not over. Several are open when rollouts run ahead."""
+
+    number: int
+    phase: Phase = Phase.ROLLOUTS
+    round: int = 0  # how often Allocate was asked
+    groups: dict[GroupId, None] = {}  # in order of opening
+    incomplete: set[GroupId] = msgspec.field(default_factory=set)  # they await an answer in this step
+    aborting: set[GroupId] = msgspec.field(default_factory=set)  # they await the answer to an abort
+    must_finish: set[GroupId] = msgspec.field(default_factory=set)  # they may not be carried any further
+    is_overdue: bool = False
+    failures: dict[str, int] = {}  # rollouts that failed, by what was said
+    batch: tuple[Group, ...] = ()
+    report: dict[str, float | None] = {}
+    since: float = 0.0  # seconds of the run at which its phase began

@@ -1,84 +1,115 @@
-"""The course of a step: pick, allocate, roll out in rounds, close, make the batch, go on."""
+"""The course of the steps: open, allocate, roll out in rounds, close, carry over, go on."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rollwright import rng as randomness
-from rollwright.events import (
-    AnyCommand,
-    CancelTimer,
-    EmitBatch,
-    Finish,
-    Published,
-    Report,
-    Reset,
-    Retire,
-    SetTimer,
-)
-from rollwright.ledger import Fate, Unit
-from rollwright.runner.answers import Answers
-from rollwright.runner.batch import Fates, Metrics, close, freeze, mean, settle, split_stale, step_metrics
-from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase
+from rollwright.events import AnyCommand, CancelTimer, Reset, SetTimer
+from rollwright.ledger import Unit
+from rollwright.runner.learning import Learning
+from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase, StepState
 from rollwright.stage import Grant, Left
-from rollwright.tree import Group, TaskId
-
-MAX_NOTES = 8  # kinds of failure that a step's report tells apart
+from rollwright.tree import TaskId
 
 
-class Steps(Answers):
+class Steps(Learning):
     """The part of the runner that moves from step to step."""
 
-    def begin_step(self) -> list[AnyCommand]:
-        """Start the next step, carried work first, or finish the run."""
-        self.step_number += 1
-        self.history.step, self.round, self.batch = self.step_number, 0, ()
-        self.is_overdue, self.failures = False, {}
+    # ------------------------------------------------------------ opening
+
+    def advance(self) -> list[AnyCommand]:
+        """Train the oldest step if it is rolled out, open every step that may begin, or end the run."""
+        commands: list[AnyCommand] = []
+        while self.is_started and not self.is_done:
+            oldest = self.oldest
+            if oldest is not None and oldest.phase is Phase.READY:
+                commands += self.learn(oldest)
+            elif not self._why_no_more() and self.next_step - self.step_number <= self.num_ahead:
+                commands += self._open_step()
+            elif oldest is None:
+                commands += self.finish(self._why_no_more())
+            else:
+                break
+        return commands
+
+    @property
+    def num_ahead(self) -> int:
+        return 0 if self.settings.is_evaluation else self.settings.num_ahead
+
+    def _why_no_more(self) -> str:
+        """Return why no further step may begin; empty if one may."""
+        if self.next_step >= self.num_steps:
+            return "all steps done"
         exhausted = self.ledger.exhausted
-        if self.step_number >= self.num_steps:
-            return self.finish("all steps done")
-        if exhausted or self.stop_reason:
-            return self.finish(self.stop_reason or f"the budget of {exhausted} is spent")
-        self.phase = Phase.ROLLOUTS
-        commands: list[AnyCommand] = [self.set_rollout_timer()]
-        for group in self.groups.values():
+        return self.stop_reason or (f"the budget of {exhausted} is spent" if exhausted else "")
+
+    def _open_step(self) -> list[AnyCommand]:
+        """Open the next step, carried work first."""
+        number, self.next_step = self.next_step, self.next_step + 1
+        step = self.steps[number] = StepState(number, since=self.last_at)
+        commands: list[AnyCommand] = [self.set_rollout_timer(step)]
+        carried = [group for group in self.groups.values() if group.step == number]
+        for group in carried:
+            step.groups[group.id] = None
             group.is_carried = True
             self.touch(group)
-        for live in [live for live in self.asks.values() if live.state is AskState.WAITING]:
+        return commands + self._go_on(carried) + self.ask_allocate(step)
+
+    def _go_on(self, groups: Sequence[GroupState]) -> list[AnyCommand]:
+        """Submit what waits in these groups, in the order in which it was asked."""
+        mine = {group.id for group in groups}
+        commands: list[AnyCommand] = []
+        for live in [x for x in self.asks.values() if x.state is AskState.WAITING and x.group in mine]:
             live.on_abort = "carry"
             commands += self.resubmit(live)
-        return commands + self._ask_allocate()
+        return commands
 
-    def _ask_allocate(self) -> list[AnyCommand]:
-        if self.round and (self.ledger.exhausted or self.stop_reason or self.is_overdue):
-            return self._end_rollouts()
+    # ------------------------------------------------------------ rounds
+
+    def ask_allocate(self, step: StepState) -> list[AnyCommand]:
+        """Ask for a round of a step, or end its rollouts if there is none."""
+        if step.round and (self.ledger.exhausted or self.stop_reason or step.is_overdue):
+            return self._end_rollouts(step)
         left = Left(self.ledger.left(Unit.ROLLOUTS), self.ledger.left(Unit.SAMPLED))
-        grant = self.method.allocate.grant(self.view(), left)
-        self.round += 1
-        commands = self.open_granted(grant)
+        grant = self.method.allocate.grant(self.view(step), left)
+        step.round += 1
+        commands = self.open_granted(step, grant)
         self.look()
-        return commands if commands or self.incomplete else self._end_rollouts()
+        return commands if commands or step.incomplete else self._end_rollouts(step)
 
-    def open_granted(self, grant: Grant, *labels: object) -> list[AnyCommand]:
+    def open_granted(self, step: StepState, grant: Grant, *labels: object) -> list[AnyCommand]:
         """Open the new tasks and the extra rollouts of a grant; ``labels`` tell a round's grants apart."""
         commands: list[AnyCommand] = []
-        if grant.new_tasks:
-            stream = randomness.generator(self.settings.seed, "select", self.step_number, self.round, *labels)
-            picked = self.method.select.pick(self.history, grant.new_tasks, stream)
-            self.history.num_picked += len(picked)
-            commands += [command for task in picked for command in self._open(task, grant.each)]
+        for task in self._pick(step, grant.new_tasks, labels):
+            commands += self._open(step, task, grant.each)
         for group_id, num in grant.extra.items():
             commands += self._grant(self.groups[group_id], num)
         return commands
 
-    def _open(self, task: TaskId, num: int) -> list[AnyCommand]:
+    def _pick(self, step: StepState, num: int, labels: Sequence[object]) -> list[TaskId]:
+        """Let Select pick; for a task in quarantine it is asked for another one."""
+        picked: list[TaskId] = []
+        self.history.step = step.number
+        stream = randomness.generator(self.settings.seed, "select", step.number, step.round, *labels)
+        most = num + len(self.settings.tasks) * self.settings.quarantine_visits
+        while (missing := num - len(picked)) and most > 0:
+            some = self.method.select.pick(self.history, missing, stream)
+            self.history.num_picked += len(some)
+            picked += [task for task in some if not self.history.passes_over(task)]
+            most -= len(some)
+            if len(some) < missing:
+                break  # it has no more
+        return picked
+
+    def _open(self, step: StepState, task: TaskId, num: int) -> list[AnyCommand]:
         history = self.history.of(task)
         visit = history.visits
-        group = GroupState(f"{task}#{visit}", task, visit, self.num_opened, self.step_number)
-        history.visits, history.last_step = visit + 1, self.step_number
+        group = GroupState(f"{task}#{visit}", task, visit, self.num_opened, step.number, step.number)
+        history.visits, history.last_step = visit + 1, step.number
         self.num_opened += 1
         self.groups[group.id] = group
+        step.groups[group.id] = None
         ask = f"{group.id}/root"
         command = Reset(ask=ask, group=group.id, task=task)
         self.asks[ask] = LiveAsk(ask, "reset", group.id, -1, command)
@@ -98,160 +129,92 @@ class Steps(Answers):
         return self.grower.start_plan(group, num)
 
     def settle_rounds(self) -> list[AnyCommand]:
-        """Ask for more, or end the step, when nothing is in flight."""
+        """End what is closed, train what is ready, and ask for more where nothing is in flight."""
         commands: list[AnyCommand] = []
-        if self.phase is Phase.CLOSING and not self.num_aborting:
-            commands += self._end_rollouts()
         self.look()
-        while self.phase is Phase.ROLLOUTS and not self.incomplete:
-            commands += self._ask_allocate()
+        for step in list(self.steps.values()):
+            is_open = step.aborting or step.incomplete & step.must_finish
+            if step.phase is Phase.CLOSING and not is_open:
+                commands += self._end_rollouts(step)
+        commands += self.advance()
+        self.look()
+        while (idle := self._idle_step()) is not None and not self.is_done:
+            commands += self.ask_allocate(idle) + self.advance()
         return commands
 
-    def set_rollout_timer(self) -> SetTimer:
-        timer, seconds = f"rollouts:{self.step_number}", self.settings.rollout_deadline
+    def _idle_step(self) -> StepState | None:
+        idle = (s for s in self.steps.values() if s.phase is Phase.ROLLOUTS and not s.incomplete)
+        return next(idle, None)
+
+    def set_rollout_timer(self, step: StepState) -> SetTimer:
+        timer, seconds = f"rollouts:{step.number}", self.settings.rollout_deadline
         return SetTimer(timer=timer, seconds=seconds, what="rollouts of the step")
 
-    @property
-    def num_aborting(self) -> int:
-        return sum(live.state is AskState.ABORTING for live in self.asks.values())
+    # ------------------------------------------------------------ closing and carrying over
 
-    # ------------------------------------------------------------ the batch
+    def close_step(self, step: StepState, unsent: Collection[str]) -> list[AnyCommand]:
+        """End a step's rollouts; no engine has the unsent asks yet.
 
-    def _end_rollouts(self) -> list[AnyCommand]:
-        commands: list[AnyCommand] = [CancelTimer(timer=f"rollouts:{self.step_number}")]
+        What is not complete goes on in a later step: without a pause if one is open, else it is interrupted.
+        A group that may not be carried that far is waited for.
+        """
+        self.enter(step, Phase.CLOSING)
         self.look()
-        done = [group for group in self.groups.values() if group.is_complete]
-        for group in done:
-            self._remember(group)
-        if self.settings.is_evaluation:
-            return commands + self._end_evaluation(done)
-        fresh = [freeze(group) for group in done if group.is_kept]
-        stream = randomness.generator(self.settings.seed, "replay", self.step_number)
-        self.replay_state, chosen = self.method.replay.exchange(
-            self.replay_state, fresh, self.version, stream, self.settings.num_tasks
-        )
-        batch = [self._credit(group) for group in chosen]
-        self.batch = tuple(group for group in batch if group.trajectories)
-        self.step_report = step_metrics(done, self.batch, self.version)
-        self._settle_untrained(done, {group.id for group in chosen})
-        if self.batch:
-            emit = EmitBatch(step=self.step_number, version=self.version, groups=self.batch)
-            return [*commands, self._begin_learning(), emit]
-        self.step_report["skipped_update"] = 1
-        if not done and not self.asks:
-            left = {unit: self.ledger.left(Unit(unit)) for unit in self.ledger.granted}
-            return commands + self.finish(f"nothing to roll out: no task was granted (budget left: {left})")
-        return commands + self._end_step()
+        target = self._next_for_carried(step)
+        moving = [group for group in self._members(step) if not group.is_complete]
+        step.must_finish = {group.id for group in moving if self.may_not_pass(group, target - 1)}
+        moving = [group for group in moving if group.id not in step.must_finish]
+        if target in self.steps:
+            return self._move(step, moving, target)
+        mine = {group.id for group in moving}
+        commands: list[AnyCommand] = []
+        for live in [x for x in self.asks.values() if x.kind == "tokens" and x.group in mine]:
+            if live.is_flying:
+                commands += self.abort(live, "carry") if live.id not in unsent else []
+            elif live.state in (AskState.QUEUED, AskState.PAUSED):
+                commands += self.unpause(live)
+                self.grower.turn(live, AskState.WAITING)
+                self.touch(self.groups[live.group])
+        return commands
 
-    def _begin_learning(self) -> SetTimer:
-        self.phase = Phase.LEARNING
-        timer, seconds = f"learn:{self.step_number}", self.settings.learn_deadline
-        return SetTimer(timer=timer, seconds=seconds, what="the learner's update")
+    def _members(self, step: StepState) -> list[GroupState]:
+        return [self.groups[group_id] for group_id in step.groups]
 
-    def _credit(self, group: Group) -> Group:
-        group = split_stale(group, self.version, self.settings.max_age)
-        for stage in self.method.credit:
-            group = stage(group)
-        return group
+    def _next_for_carried(self, step: StepState) -> int:
+        """Return the step in which the groups that this one does not complete go on."""
+        later = (s.number for s in self.steps.values() if s.number > step.number)
+        return next((n for n in later if self.steps[n].phase is Phase.ROLLOUTS), self.next_step)
 
-    def _remember(self, group: GroupState) -> None:
-        history = self.history.of(group.task)
-        rewards = [t.reward for t in group.trajectories.values() if t.reward is not None]
-        history.num_scored += len(rewards)
-        history.reward_sum += math.fsum(rewards)
-        history.last_mean = mean(rewards) if rewards else history.last_mean
+    def _end_rollouts(self, step: StepState) -> list[AnyCommand]:
+        """Nothing is in flight for the step any more: it is ready for the learner; the rest is carried."""
+        self.look()
+        target = self._next_for_carried(step)
+        rest = [group for group in self._members(step) if not group.is_complete]
+        late = [group for group in rest if self.may_not_pass(group, target - 1)]
+        if late:
+            # They were interrupted for a step that has closed meanwhile, and are too old for the next one.
+            self.enter(step, Phase.CLOSING)
+            step.must_finish = {group.id for group in late}
+            return self._go_on(late)
+        commands: list[AnyCommand] = [CancelTimer(timer=f"rollouts:{step.number}")]
+        self.enter(step, Phase.READY)
+        commands += self._move(step, rest, target)
+        for group in self._members(step):
+            self.remember(group)
+        return commands
 
-    def _settle_untrained(self, done: Sequence[GroupState], chosen: set[str]) -> None:
-        """Settle what left the step untrained; trained groups wait for the learner, held ones stay held."""
-        trained = {group.id for group in self.batch}
-        holds = set(self.method.replay.holds(self.replay_state))
-        for group_id, group in [*self.held.items(), *((group.id, group) for group in done)]:
-            if group_id in trained:
-                continue
-            if group_id in holds:
-                if group_id in self.groups:
-                    self.held[group_id] = self.drop_group(group_id)
-                continue
-            fate, reason = Fate.FILTERED, group.drop_reason
-            if group.is_kept:
-                stale = group_id in chosen  # chosen, but nothing of it was young enough
-                fate, reason = (Fate.STALE, "max_age") if stale else (fate, "replay_dropped")
-            elif group.is_broken:
-                fate = Fate.FAILED
-            fates = settle(self.ledger, group, (), fate, reason)
-            self.closed.append(close(self.step_number, self.version, group, None, fates))
-            if self.held.pop(group_id, None) is None:
-                self.drop_group(group_id)
-
-    def _end_evaluation(self, done: Sequence[GroupState]) -> list[AnyCommand]:
-        self.batch = tuple(freeze(group) for group in done)
-        self.step_report = step_metrics(done, self.batch, self.version)
-        for group in done:
-            fates = settle(self.ledger, group, (), Fate.EVALUATION, "evaluation")
-            self.closed.append(close(self.step_number, self.version, self.drop_group(group.id), None, fates))
-        return [*self._leave(), self._report(), *self.finish("evaluated")]
-
-    def published(self, event: Published) -> list[AnyCommand]:
-        """The learner consumed the batch: its tokens are trained, the version moves, the step ends."""
-        if self.phase is not Phase.LEARNING or event.step != self.step_number:
-            self.num_late += 1
+    def _move(self, step: StepState, groups: Sequence[GroupState], target: int) -> list[AnyCommand]:
+        """Carry groups over to a later step, which may be open already."""
+        later = self.steps.get(target)
+        for group in groups:
+            self._leave_step(group)
+            group.step = target
+            if later is not None:
+                later.groups[group.id] = None
+                group.is_carried = True
+            self.touch(group)
+        if later is None:
             return []
-        improved, self.version = self.version, event.version
-        self.ledger.spend(Unit.LEARNER_TOKENS, event.learner_tokens)
-        for group in self.batch:
-            state = self.held.pop(group.id, None)
-            if state is None and group.id in self.groups:
-                state = self.drop_group(group.id)
-            fates: Fates = {}
-            if state is not None:
-                leaves = [t.leaf for t in group.trajectories if t.reward is not None and not t.replayed]
-                fates = settle(self.ledger, state, leaves, Fate.STALE, "max_age")
-            self.closed.append(close(self.step_number, improved, state, group, fates))
-        self.step_report.update({f"learn_{name}": value for name, value in event.metrics.items()})
-        return [CancelTimer(timer=f"learn:{self.step_number}"), *self._end_step()]
-
-    def _measure(self) -> Metrics:
-        self.ledger.spent[Unit.SECONDS.value] = self.last_at
-        self.ledger.check()
-        report: Metrics = {**self.step_report, "version": self.version, "num_late": self.num_late}
-        report.update({f"spent_{unit}": amount for unit, amount in self.ledger.spent.items()})
-        report.update({f"fate_{fate}": amount for fate, amount in self.ledger.fates.items()})
-        for name, amount in self.ledger.reasons.items():
-            # "fate:kind:detail": the detail may hold a message, and a metric's name must not.
-            metric = "reason_" + ":".join(name.split(":")[:3])
-            report[metric] = (report.get(metric) or 0) + amount
-        return report
-
-    def _report(self) -> Report:
-        metrics = self._measure()
-        total = int((metrics.get("num_rollouts") or 0) + (metrics.get("num_failed") or 0))
-        worst = sorted(self.failures.items(), key=lambda item: -item[1])
-        notes = [f"{num} of {total} rollouts failed: {what}" for what, num in worst[:MAX_NOTES]]
-        if rest := worst[MAX_NOTES:]:
-            num = sum(num for _, num in rest)
-            notes.append(f"{num} of {total} rollouts failed in {len(rest)} other ways")
-        return Report(step=self.step_number, metrics=metrics, notes=tuple(notes))
-
-    def _leave(self) -> list[AnyCommand]:
-        leaving, self.leaving = self.leaving, []
-        return [Retire(group=group_id) for group_id in leaving]
-
-    def _end_step(self) -> list[AnyCommand]:
-        return [*self._leave(), self._report(), *self.begin_step()]
-
-    def reopen(self) -> list[AnyCommand]:
-        """Go on after an end that a restart or an extension may undo, or end again for the same reason."""
-        if self.settings.is_evaluation:
-            return self.finish(self.end_reason)
-        if self.batch:  # the learner did not answer
-            deadline = self._begin_learning()
-            return [deadline, EmitBatch(step=self.step_number, version=self.version, groups=self.batch)]
-        self.stop_reason = ""
-        self.step_number -= 1
-        return self.begin_step()
-
-    def finish(self, reason: str) -> list[AnyCommand]:
-        """End the run."""
-        self.phase, self.end_reason = Phase.DONE, reason
-        self.ledger.check()
-        return [Finish(reason=reason)]
+        later.groups = {g.id: None for g in sorted(self._members(later), key=lambda g: g.order)}
+        self.look()
+        return self._go_on(groups)
