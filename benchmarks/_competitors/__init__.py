@@ -34,7 +34,7 @@ def now() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests that arrive together: number i has the prompt ``prompts[i]`` and makes ``lengths[i]`` tokens."""
+    """Requests that arrive together: number i has ``prompts[i]`` and makes ``lengths[i]`` tokens."""
 
     prompts: tuple[tuple[int, ...], ...]
     lengths: tuple[int, ...]
