@@ -12,6 +12,7 @@ from typing import Any, Literal, get_type_hints
 import tomli_w
 
 from rollwright import config_checks as checks
+from rollwright.drive.ray.settings import CrewSettings
 from rollwright.errors import ConfigError, UnknownName
 
 
@@ -72,14 +73,16 @@ class RunConfig:
         eval_samples: samples per held-out task at temperature 1, ≥ 1.
         checkpoint_every: steps between checkpoints, ≥ 0; 0 is off.
         keep_checkpoints: newest checkpoints to keep, ≥ 1.
-        threads: of PyTorch, ≥ 1; None is one per core.
+        threads: of PyTorch, ≥ 1; None is one per core (on Ray: one per reserved CPU in a rollout worker).
         device: ``"cpu"``, ``"cuda"``, ...; ``"auto"`` is the best there is.
         retries: how often a failed ask is tried again, ≥ 0.
         on_failure: what a rollout that is lost for good takes with it.
         max_age: versions that a trajectory may lag behind, ≥ 0; None is any.
+        driver: who carries the run out: ``"inline"`` this process, ``"ray"`` actors on one machine or many.
+        address: of a running Ray cluster, ``"auto"`` for this machine's; None starts one for the run.
         out: run folder of a new run; None is a new one under ``runs/``.
         resume: run folder to go on with; None starts a new run.
-        sampling, deadlines: sections of their own.
+        sampling, deadlines, ray: sections of their own.
         budget: limits by unit (`rollwright.ledger.Unit`), each ≥ 0; a unit that is not named has none.
         method_options: the method's own options.
         task_options: the task's own options.
@@ -116,10 +119,13 @@ class RunConfig:
     retries: int = 1
     on_failure: Literal["drop_sample", "drop_group", "stop"] = "drop_sample"
     max_age: int | None = None
+    driver: Literal["inline", "ray"] = "inline"
+    address: str | None = None
     out: str | None = None
     resume: str | None = None
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     deadlines: Deadlines = field(default_factory=Deadlines)
+    ray: CrewSettings = field(default_factory=CrewSettings)
     budget: dict[str, float] = field(default_factory=dict)
     method_options: dict[str, Any] = field(default_factory=dict)
     task_options: dict[str, Any] = field(default_factory=dict)
@@ -135,7 +141,7 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-_SECTIONS: dict[str, type] = {"sampling": SamplingConfig, "deadlines": Deadlines}
+_SECTIONS: dict[str, type] = {"sampling": SamplingConfig, "deadlines": Deadlines, "ray": CrewSettings}
 _TABLES = (*_SECTIONS, "budget", "method_options", "task_options")
 
 

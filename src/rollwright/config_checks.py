@@ -112,6 +112,10 @@ _RULES: list[Rule] = [
     ("betas", lambda betas: all(0 <= beta < 1 for beta in betas), "two numbers in [0, 1)"),
     ("sampling.top_p", lambda value: 0 < value <= 1, "a number in (0, 1]"),
     ("sampling.min_p", _share, "a number in [0, 1]"),
+    *_at_least(0, "ray.workers", "ray.worker_cpus", "ray.worker_gpus", "ray.grader_cpus"),
+    *_at_least(0, "ray.learner_cpus", "ray.learner_gpus"),
+    *_at_least(1, "ray.graders", "ray.worker_asks", "ray.grader_asks", "ray.losses"),
+    *_more_than_zero("ray.start_s", "ray.work_s", "ray.grade_s", "ray.learner_s"),
     ("task", bool, "a task's name"),
     ("method", bool, "a method's name"),
 ]
@@ -145,6 +149,13 @@ def check(config: RunConfig) -> None:
             raise UnknownName("unit in [budget]", unit, known)
         if not amount >= 0:
             raise ConfigError(f"budget.{unit}: given {amount!r}, expected a number ≥ 0")
+    if config.driver != "ray":
+        given = {"address": config.address is not None, "[ray]": config.ray != type(config.ray)()}
+        if names := [name for name, is_given in given.items() if is_given]:
+            raise ConfigError(
+                f"{' and '.join(names)} given with driver = {config.driver!r}; expected driver = 'ray', or "
+                "leave them out"
+            )
     if config.resume is not None and not config.checkpoint_every:
         raise ConfigError(
             "resume needs checkpoints: given resume with checkpoint_every = 0; set checkpoint_every to 1 or "

@@ -11,6 +11,7 @@ import pytest
 
 from rollwright.cli import launch
 from rollwright.config import Deadlines, RunConfig, SamplingConfig, load_config
+from rollwright.drive.ray.settings import CrewSettings
 from rollwright.errors import StoreError
 from rollwright.ledger import Unit
 
@@ -56,12 +57,15 @@ GIVEN = {
     "retries": 0,
     "on_failure": "drop_group",
     "max_age": 4,
+    "driver": "ray",
+    "address": "auto",
     "out": "somewhere",
     "sampling.temperature": 0.7,
     "sampling.top_p": 0.9,
     "sampling.top_k": 5,
     "sampling.min_p": 0.1,
     "deadlines.rollouts_s": 1.0,
+    **{f"ray.{f.name}": type(f.default)(7 + k) for k, f in enumerate(fields(CrewSettings))},
     **{f"budget.{unit.value}": 10.0 + k for k, unit in enumerate(Unit)},
 }
 
@@ -84,7 +88,7 @@ def _get(config: RunConfig, key: str) -> object:
 
 def test_every_key_is_a_flag(rollwright, started) -> None:
     """Oracle: enumeration of the config's own fields. Kills: a key that no flag sets."""
-    sections = {"sampling": SamplingConfig, "deadlines": Deadlines}
+    sections = {"sampling": SamplingConfig, "deadlines": Deadlines, "ray": CrewSettings}
     expected = {
         f"{f.name}.{g.name}" if f.name in sections else f.name
         for f in fields(RunConfig)

@@ -31,6 +31,7 @@ _GROUPS = {
         *("eval_every", "eval_tasks", "eval_samples", "checkpoint_every", "keep_checkpoints"),
     ),
     "Machine and failures": ("threads", "device", "retries", "on_failure", "deadlines"),
+    "Where it runs": ("driver", "address", "ray"),
     "Run folder": ("out", "resume"),
 }
 _OPTIONS = {

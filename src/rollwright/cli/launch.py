@@ -88,14 +88,14 @@ def start(config: RunConfig, console: Console, title: str = "") -> tuple[int, Pa
         return _run(training, display, interrupts), out
 
 
-def resume(path: Path, num_steps: int | None, console: Console) -> int:
-    """Go on with a run; return the exit code."""
+def resume(path: Path, num_steps: int | None, console: Console, address: str | None = None) -> int:
+    """Go on with a run, on another Ray cluster where an address is given; return the exit code."""
     from rollwright.training import Training
 
     with Interrupts() as interrupts:
         rows: list[Row] = []
         with console.status("reading the journal"):
-            training = Training.resume(path, rows.append, num_steps)
+            training = Training.resume(path, rows.append, num_steps, address)
         config, num_done = training.config, max(0, training.runner.step_number)
         last = num_steps or training.runner.num_steps
         title = f"{config.task} with {config.method}, seed {config.seed}, going on in {path}"

@@ -13,6 +13,8 @@ from rollwright.cli.flags import Flags, group_of, overrides
 from rollwright.config import load_config
 from rollwright.errors import ConfigError
 
+_RESUME = ("resume", "num_steps", "address")
+
 
 def train(
     task: str | None = None,
@@ -42,7 +44,8 @@ def train(
     given = overrides(flags)
     console = Console()
     if "resume" in given:
-        return launch.resume(_checked_resume(task, config, given), given.get("num_steps"), console)
+        path = _checked_resume(task, config, given)
+        return launch.resume(path, given.get("num_steps"), console, given.get("address"))
     cfg = load_config(config, {"task": task, **given})
     if cfg.resume is not None:
         raise ConfigError(
@@ -54,11 +57,11 @@ def train(
 
 def _checked_resume(task: str | None, config: Path | None, given: dict[str, Any]) -> Path:
     """Refuse what cannot change when a run goes on, instead of passing it over."""
-    names = [f"--{key.replace('_', '-')}" for key in given if key not in ("resume", "num_steps")]
+    names = [f"--{key.replace('_', '-')}" for key in given if key not in _RESUME]
     refused = [*([task] if task else []), *(["--config"] if config else []), *names]
     if refused:
         raise ConfigError(
             f"--resume goes on with the run as it was started. Given with it: {', '.join(refused)}; expected "
-            "at most --num-steps. Leave the others out, or start a new run"
+            "at most --num-steps and --address. Leave the others out, or start a new run"
         )
     return Path(given["resume"])

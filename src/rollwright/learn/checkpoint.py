@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -58,14 +58,53 @@ def save_checkpoint(
         StoreError: it cannot be written, for example because the disk is full; earlier checkpoints are
             as they were.
     """
-    folder = Path(folder)
-    target = folder / f"v{learner.version:08d}"
+    num_bytes = 4 * sum(p.numel() * p.element_size() for p in learner.model.parameters())
+
+    def write(partial: Path) -> None:
+        _write(partial, learner, dict(extra or {}), tokenizer_from)
+
+    return _keep(Path(folder), learner.version, write, num_bytes, keep)
+
+
+def files_of(path: str | Path) -> dict[str, bytes]:
+    """Return a checkpoint's files by name, to be sent elsewhere: see `keep_files`."""
+    return {file.name: file.read_bytes() for file in sorted(Path(path).iterdir())}
+
+
+def keep_files(folder: str | Path, files: Mapping[str, bytes], keep: int = 2) -> Path:
+    """Write a checkpoint that was made elsewhere (``files`` is what `files_of` gave); see `save_checkpoint`.
+
+    Raises:
+        StoreError: the files are not a whole checkpoint, or cannot be written; earlier checkpoints are as
+            they were.
+    """
+
+    def write(partial: Path) -> None:
+        partial.mkdir()
+        for name, content in files.items():
+            (partial / name).write_bytes(content)
+            _sync(partial / name)
+        if problem := damage(partial):
+            raise StoreError(
+                f"the checkpoint that was sent is damaged: {problem}; resume from an earlier one"
+            )
+        _sync(partial)
+
+    if STATE not in files:
+        raise StoreError(f"the files that were sent are no checkpoint: {sorted(files)} lack {STATE}")
+    version = json.loads(files[STATE])["version"]
+    return _keep(Path(folder), version, write, sum(map(len, files.values())), keep)
+
+
+def _keep(folder: Path, version: int, write: Callable[[Path], None], num_bytes: int, keep: int) -> Path:
+    """Let a checkpoint be written aside and put it in place; remove the oldest."""
+    target = folder / f"v{version:08d}"
     partial = folder / f".partial-{target.name}"
-    with _told_where(target, learner):
+    with _told_where(target, num_bytes):
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(partial, ignore_errors=True)
         try:
-            _write(partial, learner, dict(extra or {}), tokenizer_from)
+            write(partial)
             _put_in_place(partial, target)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
@@ -186,12 +225,11 @@ def _write(
 
 
 @contextmanager
-def _told_where(target: Path, learner: Learner) -> Iterator[None]:
+def _told_where(target: Path, num_bytes: int) -> Iterator[None]:
     """Turn a failure to write into a StoreError that says what to do."""
     try:
         yield
     except (OSError, SafetensorError) as error:
-        num_bytes = 4 * sum(p.numel() * p.element_size() for p in learner.model.parameters())
         place = target.parent if target.parent.exists() else target.parent.parent
         free = shutil.disk_usage(place).free if place.exists() else 0
         raise StoreError(

@@ -15,7 +15,7 @@ from rollwright.store.journal import check_replay
 from rollwright.store.layout import CHECKPOINTS
 from rollwright.store.run import RunFolder
 from rollwright.training.evaluate import Evaluation, evaluate
-from rollwright.training.parts import Driver, Parts, build
+from rollwright.training.parts import Driver, Parts, build, published_of
 from rollwright.tree import Sampling
 
 Row = dict[str, Any]
@@ -60,15 +60,27 @@ class Training:
             raise
 
     @classmethod
-    def resume(cls, path: Path, on_row: Callable[[Row], None], num_steps: int | None = None) -> Training:
+    def resume(
+        cls,
+        path: Path,
+        on_row: Callable[[Row], None],
+        num_steps: int | None = None,
+        address: str | None = None,
+    ) -> Training:
         """Go on with a run: the same next prompts, partial rollouts and samples.
 
         Args:
             num_steps: a new last step, to train for longer; None keeps the run's own.
+            address: of the Ray cluster to go on with; None is as the run was started.
+
+        Raises:
+            ConfigError: an address for a run that is not driven by Ray.
         """
         folder = RunFolder.open(path)
         try:
             config = folder.config()
+            if address is not None:
+                config = dataclasses.replace(config, address=address)
             training = cls(config, folder, build(config), on_row)
             training._fold()
             training.extend_to = num_steps
@@ -110,13 +122,7 @@ class Training:
             self.folder.close()
 
     def _train(self, batch: EmitBatch) -> Published:
-        metrics = self.parts.learner.update(batch.groups, batch.version)
-        return Published(
-            step=batch.step,
-            version=batch.version + 1,
-            learner_tokens=int(metrics["learner_tokens"]),
-            metrics={name: float(value) for name, value in metrics.items()},
-        )
+        return published_of(batch, self.parts.learner.update(batch.groups, batch.version))
 
     def _report(self, report: Report) -> None:
         self._record(report)

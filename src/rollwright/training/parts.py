@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -121,17 +121,27 @@ def plan_of(config: RunConfig) -> tuple[Method, Task, Settings]:
 
 
 def build(config: RunConfig) -> Parts:
-    """Build every part of a run.
+    """Build every part of a run, as its driver needs them.
 
     Raises:
         ConfigError, ModelError, DataError: a name or value that cannot run, before anything is sampled.
     """
+    if config.driver == "ray":
+        # Nothing of Ray is imported by any other run.
+        from rollwright.training.on_ray import build_on_ray
+
+        return build_on_ray(config)
+    return build_here(config)
+
+
+def build_here(config: RunConfig) -> Parts:
+    """Build every part in this process; see `build`."""
     torch.set_num_threads(config.threads or os.cpu_count() or 1)
     method, task, settings = plan_of(config)
     path = model_path(config)
-    model = load_model(path).to(_device(config.device))
+    model = load_model(path).to(device_of(config.device))
     tokenizer = load_tokenizer(path)
-    learner = Learner(model, method.objective, method.reduce, _learner_config(config))
+    learner = make_learner(model, method, config)
     eos_ids = sorted({*tokenizer.eos_ids, *model.cfg.eos_ids})
     template = load_template(path) if config.chat == "auto" else None
     chat = None if template is None else ChatFormat(template, tokenizer)
@@ -149,7 +159,7 @@ def build(config: RunConfig) -> Parts:
     )
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
     """Return a device that works here.
 
     Raises:
@@ -188,6 +198,21 @@ def settings_of(config: RunConfig, task: Task) -> Settings:
         max_age=config.max_age,
         rollout_deadline=config.deadlines.rollouts_s,
         chunk=config.chunk,
+    )
+
+
+def make_learner(model: Decoder, method: Method, config: RunConfig) -> Learner:
+    """Return the learner of a run, in whichever process it is."""
+    return Learner(model, method.objective, method.reduce, _learner_config(config))
+
+
+def published_of(batch: EmitBatch, metrics: Mapping[str, float]) -> Published:
+    """Return the event that says what an update made of a batch."""
+    return Published(
+        step=batch.step,
+        version=batch.version + 1,
+        learner_tokens=int(metrics["learner_tokens"]),
+        metrics={name: float(value) for name, value in metrics.items()},
     )
 
 

@@ -89,10 +89,9 @@ def first_files() -> dict[str, bytes]:
 
 @contextmanager
 def toy_crew(recipe: Recipe | None = None, **settings: Any) -> Iterator[Crew]:
-    """Open a crew of toys; close it at the end."""
+    """A crew of toys, closed at the end."""
     cfg = {"workers": 2, "graders": 1, "worker_cpus": 0.5, **settings}
     crew = Crew(recipe or Recipe(ToySampler, toy_world, ToyTrainer), CrewSettings(**cfg), first_files)
-    crew.open()
     try:
         yield crew
     finally:

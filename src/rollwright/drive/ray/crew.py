@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import ray
 
+from rollwright.drive import placement as places
 from rollwright.drive.ray.actors import Place, Submission
-from rollwright.drive.ray.calls import Calls, Events
+from rollwright.drive.ray.calls import HOW_TO_GO_ON, Calls, Events
 from rollwright.drive.ray.graders import Graders, Job
 from rollwright.drive.ray.hire import room_for_workers
-from rollwright.drive.ray.placement import Placement
 from rollwright.drive.ray.recipe import Files, Recipe
 from rollwright.drive.ray.seat import Seat
 from rollwright.drive.ray.settings import CrewSettings
 from rollwright.drive.ray.workers import Workers
-from rollwright.errors import EngineError, GraderError, RollwrightError
-from rollwright.events import AnyEvent
+from rollwright.errors import EngineError, GraderError, LearnerError, RollwrightError
+from rollwright.events import AnyEvent, Score
 from rollwright.tree import GroupId, NodeId
 
 _ROLL_CALL_S = 5.0  # how often the machines are counted
@@ -30,7 +30,7 @@ class Crew:
         recipe: how each makes its part.
         cfg: how many, and limits.
         checkpoint: gives the newest checkpoint, for a learner that begins.
-        placement: which worker takes an ask.
+        placement: which ask goes next, and to which worker.
         clock: seconds, monotonic.
     """
 
@@ -39,23 +39,27 @@ class Crew:
         recipe: Recipe,
         cfg: CrewSettings,
         checkpoint: Callable[[], Files],
-        placement: Placement | None = None,
+        placement: places.Placement | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cfg, self.clock = cfg, clock
         self.calls = Calls(clock)
         self.seat = Seat(recipe.trainer, cfg, self.calls, checkpoint, self._publish)
         self.workers = Workers(recipe.sampler, cfg, self.calls, placement, self.seat.send_weights)
-        self.graders = Graders(recipe.world, cfg, self.calls)
+        self.graders = Graders(recipe.world, cfg, self.calls, self.workers.placer.hear)
         self.num_versions = 0  # weights that were put into the object store
         self._num_wanted = cfg.workers
         self._counted_at = -_ROLL_CALL_S
         self._served_at = {"worker": clock(), "grader": clock()}
 
-    def open(self) -> None:
-        """Hire everyone; returns at once. Work may be given from now on and is done when they are there."""
-        self.seat.open()
-        self._staff()
+    @property
+    def version(self) -> int:
+        """The version of the weights that workers serve with."""
+        return self.workers.version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self.workers.version = version
 
     def close(self) -> None:
         """End everyone."""
@@ -65,9 +69,9 @@ class Crew:
 
     # ------------------------------------------------------------ work
 
-    def submit(self, submission: Submission) -> None:
+    def submit(self, job: places.Job, submission: Submission) -> None:
         """Sample tokens (answered by Sampled, Failed or WorkerLost)."""
-        self.workers.submit(submission)
+        self.workers.submit(job, submission)
 
     def abort(self, ask: NodeId) -> Events:
         """Stop an ask; return the answer if it is there at once."""
@@ -75,6 +79,8 @@ class Crew:
 
     def serve(self, job: Job) -> None:
         """Give a prompt, make an environment step, or grade."""
+        if isinstance(job.command, Score):
+            self.workers.placer.finish(job.session)
         self.graders.serve(job)
 
     def retire(self, group: GroupId) -> None:
@@ -83,12 +89,13 @@ class Crew:
         self.graders.retire(group)
 
     def wait(self, seconds: float) -> list[AnyEvent]:
-        """Send out what waits, then wait for answers, so many seconds at most.
+        """Hire whom we lack, send out what waits, then wait for answers, so many seconds at most.
 
         Raises:
             RollwrightError: the crew cannot do its work: see `Workers.lose`, `Graders` and `Seat`; or
                 nobody could be hired within ``start_s`` seconds.
         """
+        self.seat.open()
         self._staff()
         self.workers.flush()
         self.graders.flush()
@@ -107,6 +114,11 @@ class Crew:
         return [*self.workers.roster(), *self.graders.roster(), *self.seat.roster()]
 
     def _publish(self, version: int, weights: ray.ObjectRef) -> None:
+        if version < self.version:
+            raise LearnerError(
+                f"the learner came back with weights of version {version}, where version {self.version} was "
+                f"published: a checkpoint is missing. {HOW_TO_GO_ON}"
+            )
         self.num_versions += 1
         self.workers.publish(version, weights)
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 import msgspec
 
+from rollwright.drive import placement as places
 from rollwright.drive.inline import Sink
 from rollwright.drive.ray.actors import Submission
 from rollwright.drive.ray.crew import Crew
 from rollwright.drive.ray.graders import Job
-from rollwright.drive.world import Nodes
 from rollwright.errors import LawBroken
 from rollwright.events import (
     Abort,
@@ -36,7 +37,7 @@ from rollwright.events import (
 )
 from rollwright.runner import Runner
 from rollwright.runner.state import Phase
-from rollwright.tree import NodeId, path_to
+from rollwright.tree import GroupId, NodeId, Origin, path_to
 
 
 class RayDriver:
@@ -115,8 +116,10 @@ class RayDriver:
 
     def execute(self, command: AnyCommand) -> Iterable[AnyEvent]:
         """Send one command on its way; return the answers that are there at once."""
+        if isinstance(command, (Submit, Reset, EnvStep, Score)) and command.ask not in self.runner.asks:
+            return ()  # given up by an event that came with the one which asked for it
         if isinstance(command, Submit):
-            self.crew.submit(Submission(command, self._prefix(command)))
+            self._submit(command)
         elif isinstance(command, (Reset, EnvStep, Score)):
             self.crew.serve(self._job(command))
         elif isinstance(command, Abort):
@@ -128,24 +131,36 @@ class RayDriver:
             self._note(command)
         return ()
 
-    def _prefix(self, command: Submit) -> Sequence[int]:
-        nodes = self.runner.groups[command.group].nodes
-        path = path_to(nodes, command.parent)
+    def _submit(self, command: Submit) -> None:
+        path = path_to(self.runner.groups[command.group].nodes, command.parent)
         path[-1] = (path[-1][0], command.at)
-        return [token for node, num in path for token in node.tokens[:num]]
+        prefix = [token for node, num in path for token in node.tokens[:num]]
+        origins = [Origin.PROMPT, *(node.origin for node, _ in path)]
+        job = places.Job(
+            ask=command.ask,
+            group=command.group,
+            session=self._session(command.ask, command.group),
+            kind=command.group.partition("/")[0],
+            priority=command.priority,
+            num_context=command.start,
+            max_tokens=command.max_tokens,
+            turn=sum(a is not Origin.SAMPLED and b is Origin.SAMPLED for a, b in pairwise(origins)),
+            since=self.now,
+        )
+        self.crew.submit(job, Submission(command, prefix))
+
+    def _session(self, ask: NodeId, group: GroupId) -> str:
+        """Return the name of an ask's trajectory, unique in the run."""
+        return f"{group}|{self.runner.asks[ask].stream}"
 
     def _job(self, command: Reset | EnvStep | Score) -> Job:
         if isinstance(command, Reset):
             return Job(command, command.task, {})
-        group = self.runner.groups[command.group]
-        if isinstance(command, EnvStep):
-            return Job(command, group.task, self._path(command.group, command.parent))
-        truncated = group.trajectories[command.leaf].truncated
-        return Job(command, group.task, self._path(command.group, command.leaf), truncated)
-
-    def _path(self, group: str, leaf: NodeId) -> Nodes:
-        """Return the nodes of one path: a grader needs no others."""
-        return {node.id: node for node, _ in path_to(self.runner.groups[group].nodes, leaf)}
+        group, session = self.runner.groups[command.group], self._session(command.ask, command.group)
+        leaf = command.parent if isinstance(command, EnvStep) else command.leaf
+        nodes = {node.id: node for node, _ in path_to(group.nodes, leaf)}  # a grader needs no others
+        truncated = isinstance(command, Score) and group.trajectories[leaf].truncated
+        return Job(command, group.task, nodes, truncated, session)
 
     def _note(self, command: AnyCommand) -> None:
         if isinstance(command, SetTimer):

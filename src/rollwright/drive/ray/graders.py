@@ -13,11 +13,10 @@ import ray
 from rollwright.drive.ray.actors import Place
 from rollwright.drive.ray.calls import FOREVER, HOW_TO_GO_ON, Calls, Events, Overdue, check_code, reason_of
 from rollwright.drive.ray.hire import Actor, dismiss, hire_grader
-from rollwright.drive.ray.placement import GroupHomes
 from rollwright.drive.ray.settings import CrewSettings
 from rollwright.drive.world import Nodes, World
 from rollwright.errors import GraderError
-from rollwright.events import AnyEvent, EnvStep, Failed, Reset, Score, WorkerLost
+from rollwright.events import AnyEvent, EnvStep, Failed, Observed, Reset, Score, WorkerLost
 from rollwright.tree import GroupId, NodeId, TaskId
 
 _log = logging.getLogger(__name__)
@@ -26,12 +25,21 @@ _KINDS = {Reset: "data", EnvStep: "environment", Score: "grader"}
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A command for a world, with what it needs to know."""
+    """A command for a world, with what it needs to know.
+
+    Args:
+        command: the command.
+        task: the task that it is about.
+        nodes: those of the path that it is about.
+        truncated: whether the trajectory that is graded was cut.
+        session: the trajectory, as placements know it.
+    """
 
     command: Reset | EnvStep | Score
     task: TaskId
-    nodes: Nodes  # of the path that it is about
+    nodes: Nodes
     truncated: bool = False
+    session: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -55,11 +63,17 @@ class Graders:
         make: the maker of each one's world.
         cfg: limits.
         calls: the driver's calls.
+        on_outcome: called with (session, answer) for each environment step.
     """
 
-    def __init__(self, make: Callable[[], World], cfg: CrewSettings, calls: Calls) -> None:
-        self.make, self.cfg, self.calls = make, cfg, calls
-        self.homes = GroupHomes()  # a world keeps the states of a group's environments
+    def __init__(
+        self,
+        make: Callable[[], World],
+        cfg: CrewSettings,
+        calls: Calls,
+        on_outcome: Callable[[str, Observed], None] = lambda session, outcome: None,
+    ) -> None:
+        self.make, self.cfg, self.calls, self.on_outcome = make, cfg, calls, on_outcome
         self.desks: dict[str, Desk] = {}
         self.waiting: deque[Job] = deque()
         self.num_lost = 0
@@ -82,9 +96,7 @@ class Graders:
             name = f"grader-{self._num_hired}"
             self._num_hired += 1
             desk = self.desks[name] = Desk(name, hire_grader(self.cfg))
-            self._call(
-                desk, desk.actor.begin.remote(self.make), lambda place, desk=desk: self._began(desk, place)
-            )
+            self._call(desk, desk.actor.begin.remote(self.make), partial(self._began, desk))
 
     def close(self) -> None:
         """End all of them."""
@@ -97,7 +109,6 @@ class Graders:
 
     def retire(self, group: GroupId) -> None:
         """Tell the graders that had jobs of a group that it is closed."""
-        self.homes.retire(group)
         for desk in self.desks.values():
             if group in desk.groups:
                 desk.groups.discard(group)
@@ -105,14 +116,14 @@ class Graders:
 
     def flush(self) -> None:
         """Give waiting jobs to graders with room."""
-        loads = {desk.name: len(desk.jobs) for desk in self.serving}
-        while self.waiting and loads:
+        while self.waiting:
             group = self.waiting[0].command.group
-            name = self.homes.place(group, loads, self.cfg.grader_asks)
-            if name is None:
+            room = [desk for desk in self.serving if len(desk.jobs) < self.cfg.grader_asks]
+            if not room:
                 return
-            loads[name] += 1
-            self._send(self.desks[name], self.waiting.popleft())
+            # A world keeps the states of a group's environments: worth two places in its line.
+            desk = min(room, key=lambda desk: len(desk.jobs) + (0 if group in desk.groups else 2))
+            self._send(desk, self.waiting.popleft())
 
     def _send(self, desk: Desk, job: Job) -> None:
         ref = desk.actor.serve.remote(job.command, job.task, job.nodes, job.truncated)
@@ -134,6 +145,8 @@ class Graders:
     def _served(self, desk: Desk, ref: ray.ObjectRef, answer: AnyEvent) -> Events:
         job = desk.jobs.pop(ref)
         self._took_down.pop(job.command.ask, None)
+        if isinstance(job.command, EnvStep) and isinstance(answer, Observed):
+            self.on_outcome(job.session, answer)
         if desk.jobs:
             self.calls.limit(next(iter(desk.jobs)), self.cfg.grade_s)
         return (answer,)

@@ -11,17 +11,36 @@ from typing import Any
 import ray
 from ray.exceptions import ObjectLostError
 
+from rollwright.drive.place.group_home import GroupHome
+from rollwright.drive.placement import Fleet, Job, Placement
 from rollwright.drive.ray.actors import Order, Place, Submission, Worked
-from rollwright.drive.ray.calls import FOREVER, HOW_TO_GO_ON, Calls, Events, cause_of, check_code, reason_of
+from rollwright.drive.ray.calls import (
+    FOREVER,
+    HOW_TO_GO_ON,
+    Calls,
+    Events,
+    cause_of,
+    check_code,
+    reason_of,
+)
 from rollwright.drive.ray.hire import Actor, dismiss, hire_worker
-from rollwright.drive.ray.placement import GroupHomes, Placement
 from rollwright.drive.ray.recipe import Sampler
 from rollwright.drive.ray.settings import CrewSettings
 from rollwright.errors import EngineError, LawBroken
-from rollwright.events import Abort, Failed, Retire, Sampled, Submit, WorkerLost
+from rollwright.events import Abort, AnyEvent, Failed, Retire, Sampled, Submit, WorkerLost
 from rollwright.tree import GroupId, NodeId, StopReason
 
+MAX_WORKERS = 1024  # seats, where the number of workers is left open
 _log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """An ask that a worker has."""
+
+    attempt: int
+    job: Job
+    num_made: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -29,28 +48,29 @@ class Worker:
     """What the driver knows of one rollout worker."""
 
     name: str
+    seat: int  # its number for the placement; whoever comes after it takes the same
     actor: Actor
     place: Place | None = None  # None until its engine is made
     sent: int | None = None  # version of the weights that are on their way to it, or there
     version: int | None = None  # of the weights that it has said it has
     is_busy: bool = False  # a call for work is out
     outbox: list[Order] = field(default_factory=list)
-    held: dict[NodeId, int] = field(default_factory=dict)  # ask -> attempt
-    groups: set[GroupId] = field(default_factory=set)
+    held: dict[NodeId, Held] = field(default_factory=dict)
+    groups: dict[GroupId, dict[str, int]] = field(default_factory=dict)  # tokens read, by session
 
 
 class Workers:
     """The rollout workers of a crew.
 
     One call for work is out for each worker at most, with all orders that came meanwhile; what finds no
-    room waits here, first by priority, then in order. So nothing is queued without a bound: a worker
-    holds ``worker_asks`` asks, and the driver no more than the runner has in flight.
+    room waits here. So nothing is queued without a bound: a worker holds ``worker_asks`` asks, and the
+    driver no more than the runner has in flight.
 
     Args:
         make: the maker of each one's engine.
         cfg: limits.
         calls: the driver's calls.
-        placement: who takes an ask.
+        placement: which ask goes next, and to whom.
         on_stale: called when weights that were published can no longer be had.
     """
 
@@ -63,13 +83,17 @@ class Workers:
         on_stale: Callable[[], None] = lambda: None,
     ) -> None:
         self.make, self.cfg, self.calls, self.on_stale = make, cfg, calls, on_stale
-        self.placement = placement or GroupHomes()
-        self.members: dict[str, Worker] = {}
-        self.waiting: list[Submission] = []
+        self.members: dict[int, Worker] = {}  # by seat
+        self.waiting: dict[NodeId, tuple[Job, Submission]] = {}
         self.version = 0
         self.weights: ray.ObjectRef | None = None
         self.num_lost = 0
-        self._num_hired = 0
+        self.placer = (placement or GroupHome()).make()
+        slots = [cfg.worker_asks] * (cfg.workers or MAX_WORKERS)
+        self.fleet = Fleet(slots, cached=self._cached, holders=self._holders)
+        for seat in range(len(slots)):
+            self.fleet.set_open(seat, False)
+        self._num_hired = self._num_placed = 0
         self._num_barren = 0  # losses in a row without an answer of any worker
 
     @property
@@ -86,14 +110,15 @@ class Workers:
 
     def staff(self, num: int) -> None:
         """Hire until there are ``num``; let go of those beyond it that have not begun yet."""
-        while len(self.members) < num:
-            name = f"worker-{self._num_hired}"
+        free = (seat for seat in range(len(self.fleet)) if seat not in self.members)
+        for seat in [next(free) for _ in range(min(num, len(self.fleet)) - len(self.members))]:
+            worker = Worker(f"worker-{self._num_hired}", seat, hire_worker(self.cfg))
             self._num_hired += 1
-            worker = self.members[name] = Worker(name, hire_worker(self.cfg))
-            self._call(
-                worker, worker.actor.begin.remote(self.make), self._began, FOREVER
-            )  # it may wait for a machine
-        for worker in [w for w in self.members.values() if w.place is None][: len(self.members) - num]:
+            self.members[seat] = worker
+            # It may have to wait for a machine, which may never come: `Crew` has the timer of that.
+            self._call(worker, worker.actor.begin.remote(self.make), self._began, FOREVER)
+        unplaced = [worker for worker in self.members.values() if worker.place is None]
+        for worker in unplaced[: max(0, len(self.members) - num)]:
             self._forget(worker)
 
     def close(self) -> None:
@@ -117,16 +142,20 @@ class Workers:
         self.num_lost += 1
         self._num_barren += 1
         _log.warning("%s is lost with %d asks: %s", worker.name, len(worker.held), why)
+        asks = tuple(worker.held)
         self._forget(worker)
         if self._num_barren >= self.cfg.losses:
             raise EngineError(
                 f"{self._num_barren} rollout workers in a row ended before any of them answered; the last "
                 f"one: {why}. {HOW_TO_GO_ON}"
             )
-        return (WorkerLost(worker=worker.name, asks=tuple(worker.held)),)
+        return (WorkerLost(worker=worker.name, asks=asks),)
 
     def _forget(self, worker: Worker) -> None:
-        self.members.pop(worker.name, None)
+        for ask in list(worker.held):
+            self._release(worker, ask)
+        self.fleet.set_open(worker.seat, False)
+        self.members.pop(worker.seat, None)
         self.calls.drop(worker.name)
         dismiss(worker.actor)
 
@@ -137,31 +166,45 @@ class Workers:
         self.version, self.weights = version, weights
         for worker in self.members.values():
             if worker.place is not None:
+                self.fleet.set_open(worker.seat, worker.version == version)
                 self._send_weights(worker)
 
     def _send_weights(self, worker: Worker) -> None:
         if self.weights is not None and worker.sent != self.version:
             worker.sent = self.version
             # The reference travels, not the value: each machine fetches it once into its shared memory.
-            call = worker.actor.publish.remote(self.version, self.weights)
-            self._call(worker, call, self._has_weights)
+            self._call(worker, worker.actor.publish.remote(self.version, self.weights), self._has_weights)
 
     def _has_weights(self, worker: Worker, version: int) -> Events:
         worker.version = version
+        self.fleet.set_open(worker.seat, version == self.version)
         return ()
+
+    # ------------------------------------------------------------ what a placement may ask
+
+    def _cached(self, seat: int, job: Job) -> int:
+        """Return about how many tokens of the context a worker has read."""
+        sessions = self.members[seat].groups.get(job.group, {})
+        return min(job.num_context, sessions.get(job.session, min(sessions.values(), default=0)))
+
+    def _holders(self, job: Job) -> list[int]:
+        return [seat for seat, worker in self.members.items() if job.group in worker.groups]
 
     # ------------------------------------------------------------ work
 
-    def submit(self, submission: Submission) -> None:
+    def submit(self, job: Job, submission: Submission) -> None:
         """Take an ask; `flush` places it."""
-        self.waiting.append(submission)
+        self._num_placed += 1
+        job.number = self._num_placed
+        self.waiting[job.ask] = (job, submission)
+        self.placer.enter(job)
 
     def abort(self, ask: NodeId) -> Events:
         """Abort an ask; answer at once if no worker has it yet, not at all if it has ended."""
-        waits = [item for item in self.waiting if item.command.ask == ask]
-        if waits:
-            self.waiting = [item for item in self.waiting if item.command.ask != ask]
-            return [_nothing_sampled(item.command, self.version) for item in waits]
+        if ask in self.waiting:
+            job, submission = self.waiting.pop(ask)
+            job.is_gone = True
+            return (_nothing_sampled(submission.command, self.version),)
         for worker in self.members.values():
             if ask in worker.held:
                 worker.outbox.append(Abort(ask=ask))
@@ -169,38 +212,33 @@ class Workers:
 
     def retire(self, group: GroupId) -> None:
         """Tell the workers that had asks of a group that it is closed."""
-        self.placement.retire(group)
+        self.placer.retire(group)
         for worker in self.members.values():
-            if group in worker.groups:
-                worker.groups.discard(group)
+            if worker.groups.pop(group, None) is not None:
                 worker.outbox.append(Retire(group=group))
 
     def flush(self) -> None:
         """Place what waits, and give work to everyone who has some and is not at it."""
-        self._place()
+        while self.waiting and (found := self.placer.take(self.fleet)) is not None:
+            self._seat(self.members[found[1]], *self.waiting.pop(found[0].ask))
         for worker in self.members.values():
             if not worker.is_busy and worker.place is not None and (worker.outbox or worker.held):
                 orders, worker.outbox = worker.outbox, []
                 worker.is_busy = True
                 self._call(worker, worker.actor.work.remote(orders), self._worked)
 
-    def _place(self) -> None:
-        loads = {worker.name: len(worker.held) for worker in self.serving}
-        if not self.waiting or not loads:
-            return
-        kept: list[Submission] = []
-        for item in sorted(self.waiting, key=lambda item: -item.command.priority):  # stable: else in order
-            command = item.command
-            name = self.placement.place(command.group, loads, self.cfg.worker_asks)
-            if name is None:
-                kept.append(item)
-                continue
-            worker = self.members[name]
-            worker.outbox.append(item)
-            worker.held[command.ask] = command.attempt
-            worker.groups.add(command.group)
-            loads[name] += 1
-        self.waiting = kept
+    def _seat(self, worker: Worker, job: Job, submission: Submission) -> None:
+        if job.ask in worker.held:
+            self._release(worker, job.ask)  # an earlier attempt, whose abort goes before
+        worker.outbox.append(submission)
+        worker.held[job.ask] = Held(submission.command.attempt, job)
+        worker.groups.setdefault(job.group, {})[job.session] = job.num_context
+        self.fleet.seat(worker.seat)
+
+    def _release(self, worker: Worker, ask: NodeId) -> None:
+        held = worker.held.pop(ask)
+        self.fleet.free(worker.seat)
+        self.placer.leave(held.job, worker.seat, held.num_made, True)
 
     def _worked(self, worker: Worker, worked: Worked) -> Events:
         worker.is_busy = False
@@ -209,11 +247,20 @@ class Workers:
         elif worker.held and not worked.num_live and not worker.outbox:
             raise LawBroken(f"{worker.name} has lost {list(worker.held)} without a word")
         for answer in worked.answers:
-            if isinstance(answer, Failed) or (isinstance(answer, Sampled) and answer.stop is not None):
-                attempt = getattr(answer, "attempt", None)
-                if attempt is None or worker.held.get(answer.ask) == attempt:
-                    worker.held.pop(answer.ask, None)
+            self._note(worker, answer)
         return worked.answers
+
+    def _note(self, worker: Worker, answer: AnyEvent) -> None:
+        """Keep the account of who holds what."""
+        if not isinstance(answer, (Sampled, Failed)):
+            return
+        held = worker.held.get(answer.ask)
+        if held is None or getattr(answer, "attempt", None) not in (None, held.attempt):
+            return
+        if isinstance(answer, Sampled):
+            held.num_made += len(answer.tokens)
+        if isinstance(answer, Failed) or answer.stop is not None:
+            self._release(worker, answer.ask)
 
     # ------------------------------------------------------------ calls
 
@@ -225,13 +272,8 @@ class Workers:
         seconds: float | None = None,
     ) -> None:
         """Wait for a call, ``work_s`` seconds unless told otherwise."""
-        self.calls.add(
-            ref,
-            worker.name,
-            partial(done, worker),
-            partial(self._failed, worker),
-            self.cfg.work_s if seconds is None else seconds,
-        )
+        seconds = self.cfg.work_s if seconds is None else seconds
+        self.calls.add(ref, worker.name, partial(done, worker), partial(self._failed, worker), seconds)
 
     def _failed(self, worker: Worker, error: Exception) -> Events:
         if isinstance(cause_of(error), ObjectLostError):
