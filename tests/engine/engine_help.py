@@ -39,9 +39,10 @@ def config(**changes: object) -> DecoderConfig:
 def lively_model(cfg: DecoderConfig | None = None, seed: int = 0, gain: float = 6.0) -> Decoder:
     """A random model whose next-token distributions are far from uniform and from each other."""
     model = new_model(cfg or config(), seed)
+    rng = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for p in model.parameters():
-            p.mul_(gain) if p.ndim == 2 else p.add_(torch.randn(p.shape) * 0.1)
+            p.mul_(gain) if p.ndim == 2 else p.add_(torch.randn(p.shape, generator=rng) * 0.1)
     return model
 
 

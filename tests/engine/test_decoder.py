@@ -194,7 +194,7 @@ def test_tokenizer_adds_nothing(tmp_path):
     ids = loaded.encode("2 + 2 = 4")
     assert len(ids) == 9 and loaded.decode(ids) == "2 + 2 = 4"
     assert loaded.encode("") == []
-    with pytest.raises(ModelError, match=r"no tokenizer\.json"):
+    with pytest.raises(ModelError, match=r"no tokenizer\.json|no model at"):
         load_tokenizer(tmp_path / "nowhere")
     save_model(lively_model(), tmp_path / "copy", tokenizer_from=tmp_path)
     assert load_tokenizer(tmp_path / "copy").encode("abc") == loaded.encode("abc")

@@ -83,7 +83,10 @@ def test_end_tokens_and_stop_ids_are_kept_as_last_step(model):
     free = run(engine(model), [ask("a", PROMPT, max_tokens=60)])["a"].tokens
     hit = free[10]
     num = free.index(hit) + 1
-    stopped = run(engine(model), [ask("a", PROMPT, max_tokens=60, sampling=Sampling(stop_ids=(1, hit)))])["a"]
+    other = next(i for i in range(64) if i not in free)
+    stopped = run(engine(model), [ask("a", PROMPT, max_tokens=60, sampling=Sampling(stop_ids=(other, hit)))])[
+        "a"
+    ]
     assert (stopped.tokens, stopped.stop) == (free[:num], StopReason.STOP)
     ended = run(LocalEngine(model, characters(eos=(hit,))), [ask("a", PROMPT, max_tokens=60)])["a"]
     assert (ended.tokens, ended.stop) == (free[:num], StopReason.EOS)

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rollwright.engine.noise import step_words
-from rollwright.engine.passes import Drawn, Noise, Pass
+from rollwright.engine.passes import BurstPass, Drawn, Noise, Pass
 from rollwright.engine.report import STOPS
 from rollwright.engine.sampler import Controls, draw
+from rollwright.engine.schedule.burst import MOST, reserve, settle
 from rollwright.engine.schedule.plan import Plan
 from rollwright.engine.table import At, Drawing
 from rollwright.errors import EngineError
@@ -21,13 +22,20 @@ from rollwright.tree import StopReason
 if TYPE_CHECKING:
     from rollwright.engine.inprocess import LocalEngine
 
+Ints = NDArray[np.int64]
+
 _EOS, _STOP, _LENGTH, _CONTEXT = (
     STOPS.index(s) for s in (StopReason.EOS, StopReason.STOP, StopReason.LENGTH, StopReason.CONTEXT)
 )
 
 
 def decode_step(engine: LocalEngine) -> list[Sampled]:
-    """Run one planned pass; return the chunks that are due, by submit order."""
+    """Compute one pass, or several in which nothing happens; return the chunks due, by submit order."""
+    events = _burst(engine)
+    return _one_pass(engine) if events is None else events
+
+
+def _one_pass(engine: LocalEngine) -> list[Sampled]:
     scheduler, table = engine.scheduler, engine.table
     plan = scheduler.plan()
     rows = plan.rows[plan.samples]
@@ -40,16 +48,88 @@ def decode_step(engine: LocalEngine) -> list[Sampled]:
     if noise is None:
         return []
     drawing = _drawing(engine, at, logits, noise, drawn)
-    if not np.isfinite(drawing.logps).all():
-        _refuse_broken_logits(engine, rows, drawing.logps)
+    _check(engine, rows, drawing.logps)
     table.append(at, scheduler.num_known[at], drawing)
     scheduler.grow(rows)
-    stops = _stops(engine, at, rows, drawing.tokens)
+    return _take(engine, at, rows, drawing.tokens)
+
+
+def _burst(engine: LocalEngine) -> list[Sampled] | None:
+    """Decode several tokens of every row in one call; None where each step needs more than that.
+
+    It goes on until a row may have ended, so it does what so many passes would have done, to the bit.
+    """
+    scheduler, table = engine.scheduler, engine.table
+    num = scheduler.num_live
+    at = slice(0, num)
+    steps = _quiet_steps(engine, at) if scheduler.is_steady else 0
+    reserved = reserve(scheduler, steps) if steps > 1 else None
+    if reserved is None:
+        return None
+    engine.make_room(reserved.pages)
+    streams, t = table.get("stream", at), table.get("t", at)
+    words = step_words(np.tile(streams, steps), (t + np.arange(steps)[:, None]).ravel())
+    known = scheduler.num_known[at].copy()
+    drawn = engine.forward.burst(
+        BurstPass(
+            tokens=table.tokens[np.arange(num), known - 1],
+            num_keys=scheduler.num_keys,
+            room=scheduler.room,
+            num_pages=scheduler.num_pages_of,
+            table=scheduler.table,
+            counts=scheduler.counts,
+            words=np.ascontiguousarray(words.reshape(2, steps, num).swapaxes(0, 1)),
+            temperature=table.real("temperature", at),
+            is_end=engine.is_eos,
+            stop_ids=table.stop_ids[at],
+            stop_set=table.get("strings", at),
+            may_stop=engine.may_stop,
+        )
+    )
+    if drawn is None:
+        engine.can_burst = False
+        settle(scheduler, reserved, 0)
+        return None
+    rows, tokens, logps = np.arange(num, dtype=np.int32), drawn.tokens[-1], drawn.logps[-1]
+    done = drawn.tokens.shape[0] - (not np.isfinite(logps).all())
+    settle(scheduler, reserved, done)
+    table.append_many(num, known, Drawn(drawn.tokens[:done], drawn.logps[:done], drawn.entropies[:done]))
+    _check(engine, rows, logps)
+    return _take(engine, at, rows, tokens)
+
+
+def _quiet_steps(engine: LocalEngine, at: slice) -> int:
+    """Return for how many steps no row is due by its own count, at most `MOST`."""
+    table = engine.table
+    if not engine.can_burst or (table.get("forced", at) >= 0).any():
+        return 0
+    if engine.has_cuts and _skipped(engine, at).any():
+        return 0
+    made, chunk = table.get("made", at), table.get("chunk", at)
+    left = np.minimum(
+        table.get("limit", at) - made, engine.cfg.max_positions - engine.scheduler.num_known[at]
+    )
+    to_chunk = np.where(chunk > 0, chunk - made % np.maximum(chunk, 1), MOST)
+    return int(min(left.min(), to_chunk.min(), MOST))
+
+
+def _take(engine: LocalEngine, at: At, rows: NDArray[np.int32], tokens: Ints) -> list[Sampled]:
+    """Look at the newest token of rows, which are recorded; return the chunks that are due."""
+    table = engine.table
+    stops = _stops(engine, at, rows, tokens)
     chunk = table.get("chunk", at)
     due = (stops > 0) | ((chunk > 0) & (table.get("made", at) % np.maximum(chunk, 1) == 0))
     if not due.any():
         return []
     return _report(engine, rows[due], stops[due])
+
+
+def _skipped(engine: LocalEngine, at: At) -> NDArray[np.bool_]:
+    """Return which rows the kernel does not sample itself."""
+    table = engine.table
+    cuts = (table.real("top_p", at) < 1) | (table.get("top_k", at) > 0) | (table.real("min_p", at) > 0)
+    skipped: NDArray[np.bool_] = cuts | (table.get("num_top", at) > 0)
+    return skipped
 
 
 def _pass(engine: LocalEngine, plan: Plan) -> Pass:
@@ -75,8 +155,7 @@ def _noise(engine: LocalEngine, at: At, num: int) -> Noise:
     table = engine.table
     skip = np.zeros(num, np.int32)
     if engine.has_cuts:
-        cuts = (table.real("top_p", at) < 1) | (table.get("top_k", at) > 0) | (table.real("min_p", at) > 0)
-        skip[cuts | (table.get("num_top", at) > 0)] = 1
+        skip[_skipped(engine, at)] = 1
     return Noise(
         words=step_words(table.get("stream", at), table.get("t", at)),
         temperature=table.real("temperature", at),
@@ -152,8 +231,10 @@ def _completes_string(engine: LocalEngine, row: int) -> bool:
     return engine.stop_strings.is_complete(made, entry.command.sampling.stop_strings)
 
 
-def _refuse_broken_logits(engine: LocalEngine, rows: NDArray[np.int32], logps: NDArray[np.float32]) -> None:
-    """Give up on the step; keys that may hold no numbers are wiped so that they reach no one."""
+def _check(engine: LocalEngine, rows: NDArray[np.int32], logps: NDArray[np.float32]) -> None:
+    """Give up on a step without numbers; keys that may hold none are wiped so that they reach no one."""
+    if np.isfinite(logps).all():
+        return
     ask = engine.entry_of(int(rows[~np.isfinite(logps)][0])).command.ask
     engine.recall()
     engine.kv.pool.zero_()

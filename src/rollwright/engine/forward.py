@@ -22,7 +22,7 @@ from torch import Tensor
 
 from rollwright.engine.model import Decoder
 from rollwright.engine.pages import PAGE, PagedKV
-from rollwright.engine.passes import Drawn, Noise, Pass
+from rollwright.engine.passes import BurstPass, Drawn, Noise, Pass
 from rollwright.engine.workspace import Weights, Workspace, add_product, product
 from rollwright.errors import ModelError
 
@@ -76,6 +76,10 @@ class TorchForward:
     def release(self) -> int:
         """Nothing was copied: nothing is freed."""
         return 0
+
+    def burst(self, work: BurstPass) -> Drawn | None:
+        """Return None: this forward samples one step at a time."""
+        return None
 
     @torch.inference_mode()
     def run(self, work: Pass, noise: Noise | None) -> tuple[Tensor, Drawn | None]:

@@ -33,6 +33,7 @@ from rollwright.events import Sampled, Submit
 from rollwright.tree import StopReason
 
 _FIRST_PAGES = 64
+_NO_SETS = np.zeros((0, 0), np.bool_)
 
 
 class LocalEngine:
@@ -89,6 +90,7 @@ class LocalEngine:
         self.stop_strings = None if tokenizer is None else StopStrings(tokenizer, model.cfg.vocab_size)
         self.by_ask: dict[str, Entry] = {}
         self.has_cuts = False  # whether any ask so far needs more than temperature and a forced token
+        self.can_burst = True
         self._seq_to_entry: dict[Seq, Entry] = {}
         self._ready: list[Sampled] = []
         self._num_submitted = 0
@@ -201,6 +203,11 @@ class LocalEngine:
 
     # ------------------------------------------------------------------ between scheduler and rows
 
+    @property
+    def may_stop(self) -> NDArray[np.bool_]:
+        """Which tokens may complete a stop string of each set that was asked for, [sets, V]."""
+        return _NO_SETS if self.stop_strings is None else self.stop_strings.may_complete
+
     def entry_of(self, row: int) -> Entry:
         """Return whose row it is."""
         return self._seq_to_entry[self.scheduler.seqs[row]]
@@ -224,7 +231,7 @@ class LocalEngine:
 
     def make_room(self, pages: Pages) -> None:
         """Grow the memory so that it holds these pages."""
-        needed = int(pages.max()) + 1
+        needed = int(pages.max(initial=-1)) + 1
         if needed > self.kv.num_pages:
             self.kv.grow(min(max(needed, 2 * self.kv.num_pages, _FIRST_PAGES), self.max_pages))
 

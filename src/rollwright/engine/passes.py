@@ -62,6 +62,37 @@ class Drawn:
     entropies: Floats
 
 
+@dataclass(slots=True)
+class BurstPass:
+    """Up to T steps in which rows 0..B-1 all decode; what the scheduler counts is moved on in place.
+
+    Args:
+        tokens: [B] to feed first.
+        num_keys, room, num_pages: the scheduler's columns, [B]; a row without room goes on in the page that
+            stands behind its last one in ``table``.
+        table, counts: as in `Pass`; ``counts`` are moved on.
+        words: [T, 2, B] the noise's seeds.
+        temperature: [B].
+        is_end: [V] tokens that end any row.
+        stop_ids: [B, n], -1 for none.
+        stop_set: [B] line of ``may_stop`` or -1.
+        may_stop: [sets, V] tokens that may complete a stop string.
+    """
+
+    tokens: NDArray[np.int64]
+    num_keys: NDArray[np.int64]
+    room: NDArray[np.int64]
+    num_pages: Ints
+    table: Ints
+    counts: Ints
+    words: NDArray[np.uint32]
+    temperature: Floats
+    is_end: NDArray[np.bool_]
+    stop_ids: NDArray[np.int64]
+    stop_set: NDArray[np.int64]
+    may_stop: NDArray[np.bool_]
+
+
 class ForwardPass(Protocol):
     """Computes passes: `rollwright.engine.native.forward` or `rollwright.engine.forward`."""
 
@@ -78,6 +109,13 @@ class ForwardPass(Protocol):
 
     def load_weights(self) -> None:
         """Take over the model's weights as they are now."""
+        ...
+
+    def burst(self, work: BurstPass) -> Drawn | None:
+        """Do steps until one in which a row may have ended; return what was drawn, [steps, B] each.
+
+        None where this forward cannot sample by itself.
+        """
         ...
 
     def run(self, work: Pass, noise: Noise | None) -> tuple[Tensor, Drawn | None]:

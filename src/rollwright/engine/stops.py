@@ -32,18 +32,18 @@ class StopStrings:
         self._num_tokens = num_tokens
         self._pieces: list[str] | None = None
         self._strings_to_index: dict[tuple[str, ...], int] = {}
-        self._may_complete = np.zeros((0, num_tokens), np.bool_)
+        self.may_complete = np.zeros((0, num_tokens), np.bool_)
 
     def index(self, strings: tuple[str, ...]) -> int:
         """Return the number by which `flagged` knows these strings."""
         if strings not in self._strings_to_index:
             self._strings_to_index[strings] = len(self._strings_to_index)
-            self._may_complete = np.vstack([self._may_complete, self._table(strings)])
+            self.may_complete = np.vstack([self.may_complete, self._table(strings)])
         return self._strings_to_index[strings]
 
     def flagged(self, index_B: NDArray[np.int64], tokens_B: NDArray[np.int64]) -> NDArray[np.intp]:
         """Return the rows whose token may complete one of their strings; index -1 has none."""
-        return np.flatnonzero((index_B >= 0) & self._may_complete[index_B, tokens_B])
+        return np.flatnonzero((index_B >= 0) & self.may_complete[index_B, tokens_B])
 
     def _table(self, strings: tuple[str, ...]) -> NDArray[np.bool_]:
         """Return which tokens may complete one of ``strings``, [V]."""

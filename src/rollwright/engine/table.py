@@ -1,4 +1,4 @@
-"""What the engine knows of each row that is live, in columns; rows stay compact. No torch here."""
+"""What the engine knows of each row that is live, in columns; rows stay compact."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rollwright.engine.passes import Drawn
 from rollwright.engine.schedule.waiting import Seq
 from rollwright.events import Submit
 
@@ -189,6 +190,19 @@ class RowTable:
             self.top_ids[row, here, : ids.size], self.top_logps[row, here, : ids.size] = ids, logps
         self.ints[: len(_COUNTERS), at] += 1
         self.set(at, forced=-1)
+
+    def append_many(self, num: int, positions: NDArray[np.int64], drawn: Drawn) -> None:
+        """Append T sampled tokens to each of the first rows, the first of them at ``positions``, [num]."""
+        steps = drawn.tokens.shape[0]
+        unreported = self.ints[_INT_ROW["unreported"], :num]
+        self._widen(0, 0, int(unreported.max()) + steps, 0)
+        rows, more = np.arange(num)[:, None], np.arange(steps)
+        to = unreported[:, None] + more
+        self.tokens[rows, positions[:, None] + more] = drawn.tokens.T
+        self.out_tokens[rows, to] = drawn.tokens.T
+        self.out_reals[rows, 0, to], self.out_reals[rows, 1, to] = drawn.logps.T, drawn.entropies.T
+        self.out_reals[rows, 2, to] = 1
+        self.ints[: len(_COUNTERS), :num] += steps
 
     def _widen(self, length: int, num_stop_ids: int, num_out: int, num_top: int) -> None:
         have = self.tokens.shape[1], self.stop_ids.shape[1], self.out_tokens.shape[1], self.top_ids.shape[2]

@@ -45,6 +45,8 @@ typedef struct {
     _Atomic int *next;  // one counter a phase
 } Job;
 
+static size_t phases_of(const Model *m) { return 8 * (size_t)m->num_layers + 4; }
+
 #include <time.h>
 static double now(void) {
     struct timespec t;
@@ -152,14 +154,74 @@ static void forward(void *arg, Pool *pool, int id) {
     }
 }
 
-int rw_forward(const Model *model, const Batch *batch, Pool *pool) {
-    const int phases = 8 * model->num_layers + 4;
-    _Atomic int *next = calloc((size_t)phases, sizeof *next);
-    if (!next) return -1;
+static int pass(const Model *model, const Batch *batch, Pool *pool, _Atomic int *next) {
+    memset((void *)next, 0, phases_of(model) * sizeof *next);
     Job job = {model, batch, next};
     run(pool, forward, &job);
-    free(next);
     return 0;
+}
+
+int rw_forward(const Model *model, const Batch *batch, Pool *pool) {
+    _Atomic int *next = malloc(phases_of(model) * sizeof *next);
+    if (!next) return -1;
+    pass(model, batch, pool, next);
+    free((void *)next);
+    return 0;
+}
+
+// Several steps in which every row decodes. Rows are slots 0..B-1 of the batch, whose arrays are written here.
+typedef struct {
+    int num_steps;
+    int64_t *num_keys, *room;       // [B]: keys before each row's next token; places left in its last page
+    int32_t *num_pages;             // [B]; a row without room goes on in the page that follows in its table
+    int32_t *counts;                // [B, width] of the batch, to be moved on
+    const uint8_t *is_end;          // [V] tokens that end any row
+    const int64_t *stop_ids;        // [B, num_stop_ids]
+    long num_stop_ids;
+    const uint8_t *may_stop;        // [sets, V]: tokens that may complete a stop string of the set
+    const int64_t *stop_set;        // [B], or -1
+    const uint32_t *words;          // [num_steps, 2, B]
+    int64_t *tokens;                // [num_steps, B]
+    float *logps, *entropies;       // [num_steps, B]
+} Burst;
+
+static int ends(const Burst *u, const Batch *b, int row, int64_t token, float logp) {
+    if (u->is_end[token] || !isfinite(logp)) return 1;
+    for (long i = 0; i < u->num_stop_ids; i++)
+        if (u->stop_ids[row * u->num_stop_ids + i] == token) return 1;
+    return u->stop_set[row] >= 0 && u->may_stop[u->stop_set[row] * (long)b->draw.vocab + token];
+}
+
+// Return how many steps were done: all, or up to the first in which a row may have ended; -1 without memory.
+int rw_burst(const Model *model, Batch *b, Burst *u, Pool *pool) {
+    _Atomic int *next = malloc(phases_of(model) * sizeof *next);
+    if (!next) return -1;
+    const int num = b->num_rows;
+    int32_t *tokens = (int32_t *)b->tokens, *positions = (int32_t *)b->positions;
+    int32_t *pages = (int32_t *)b->pages, *offsets = (int32_t *)b->offsets;
+    int step = 0, is_over = 0;
+    while (step < u->num_steps && !is_over) {
+        for (int i = 0; i < num; i++) {
+            if (!u->room[i]) u->num_pages[i]++, u->room[i] = PAGE;
+            const long last = i * b->width + u->num_pages[i] - 1;
+            positions[i] = (int32_t)u->num_keys[i] + step;
+            pages[i] = b->table[last];
+            offsets[i] = u->counts[last]++;
+            u->room[i]--;
+        }
+        b->draw.words = u->words + (long)step * 2 * num;
+        b->draw.tokens = u->tokens + (long)step * num;
+        b->draw.logps = u->logps + (long)step * num;
+        b->draw.entropies = u->entropies + (long)step * num;
+        pass(model, b, pool, next);
+        for (int i = 0; i < num; i++) {
+            tokens[i] = (int32_t)b->draw.tokens[i];
+            is_over |= ends(u, b, i, tokens[i], b->draw.logps[i]);
+        }
+        step++;
+    }
+    free((void *)next);
+    return step;
 }
 
 // What the Python side must agree with.
@@ -168,3 +230,4 @@ int rw_page(void) { return PAGE; }
 int rw_sizeof_model(void) { return sizeof(Model); }
 int rw_sizeof_batch(void) { return sizeof(Batch); }
 int rw_sizeof_layer(void) { return sizeof(Layer); }
+int rw_sizeof_burst(void) { return sizeof(Burst); }

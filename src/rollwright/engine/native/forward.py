@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rollwright.engine.model import Decoder
-from rollwright.engine.native.structs import Batch, Layer, Matrix, Model, load
+from rollwright.engine.native.structs import Batch, Burst, Layer, Matrix, Model, load
 from rollwright.engine.pages import PAGE, PagedKV
-from rollwright.engine.passes import Drawn, Noise, Pass
+from rollwright.engine.passes import BurstPass, Drawn, Noise, Pass
 from rollwright.errors import EngineError
 
 Floats = NDArray[np.float32]
@@ -156,6 +156,45 @@ class NativeForward:
         del keep
         return torch.from_numpy(self._buffers["logits"][:num_out, : self.cfg.vocab_size]), drawn
 
+    def burst(self, work: BurstPass) -> Drawn | None:
+        """Do steps until one in which a row may have ended; return what was drawn, [steps, B] each."""
+        num, steps = work.tokens.size, work.words.shape[0]
+        self._reserve(num, num, int(work.num_keys.max()) + steps + 1)
+        batch, rows = self.batch, np.arange(num, dtype=np.int32)
+        feed = [work.tokens.astype(np.int32), *np.empty((3, num), np.int32), rows, rows]
+        for name, array in zip(
+            ("tokens", "positions", "pages", "offsets", "slots", "out_rows"), feed, strict=True
+        ):
+            setattr(batch, name, array.ctypes.data)
+        batch.num_rows = batch.num_out = num
+        batch.table, batch.counts, batch.width = _at(work.table), _at(work.counts), work.table.shape[1]
+        batch.kv.pool, batch.samples = self.kv.pool.data_ptr(), 1
+        forced, skip = np.full(num, -1), np.zeros(num, np.int32)
+        draw = batch.draw
+        draw.num_rows, draw.temperature = num, _at(work.temperature)
+        draw.forced, draw.skip = _at(forced), _at(skip)
+        drawn = Drawn(np.empty((steps, num), np.int64), *np.empty((2, steps, num), np.float32))
+        burst = Burst(
+            num_steps=steps,
+            num_keys=_at(work.num_keys),
+            room=_at(work.room),
+            num_pages=_at(work.num_pages),
+            counts=_at(work.counts),
+            is_end=_at(work.is_end),
+            stop_ids=_at(work.stop_ids),
+            num_stop_ids=work.stop_ids.shape[1],
+            may_stop=_at(work.may_stop),
+            stop_set=_at(work.stop_set),
+            words=_at(work.words),
+            tokens=_at(drawn.tokens),
+            logps=_at(drawn.logps),
+            entropies=_at(drawn.entropies),
+        )
+        done = self.lib.rw_burst(self.c_model, batch, burst, self.pool)
+        if done < 0:
+            raise EngineError("the kernel ran out of memory")
+        return Drawn(drawn.tokens[:done], drawn.logps[:done], drawn.entropies[:done])
+
     def _draw(self, noise: Noise, num: int) -> Drawn:
         draw = self.batch.draw
         drawn = Drawn(np.empty(num, np.int64), np.empty(num, np.float32), np.empty(num, np.float32))
@@ -205,6 +244,12 @@ class NativeForward:
         batch.kv.head_stride, batch.kv.layer_stride = head, 2 * cfg.num_kv_heads * head
         batch.kv.page_stride = cfg.num_layers * 2 * cfg.num_kv_heads * head
         batch.seconds = ctypes.cast(self.seconds.ctypes.data, ctypes.POINTER(ctypes.c_double))
+
+
+def _at(array: NDArray[Any]) -> int:
+    """Return the address of an array that lives on in the caller."""
+    assert array.flags.c_contiguous
+    return int(array.ctypes.data)
 
 
 def _up(num: int, multiple: int) -> int:

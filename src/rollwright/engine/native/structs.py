@@ -79,6 +79,15 @@ class Batch(Structure):
     ]
 
 
+class Burst(Structure):
+    _fields_ = [
+        ("num_steps", c_int),
+        *((name, c_void_p) for name in ("num_keys", "room", "num_pages", "counts", "is_end", "stop_ids")),
+        ("num_stop_ids", c_long),
+        *((name, c_void_p) for name in ("may_stop", "stop_set", "words", "tokens", "logps", "entropies")),
+    ]
+
+
 def load() -> ctypes.CDLL:
     """Return the kernel with its functions typed.
 
@@ -87,12 +96,13 @@ def load() -> ctypes.CDLL:
     """
     lib = library()
     lib.rw_forward.argtypes = [POINTER(Model), POINTER(Batch), c_void_p]
+    lib.rw_burst.argtypes = [POINTER(Model), POINTER(Batch), POINTER(Burst), c_void_p]
     lib.rw_pack.argtypes = [c_void_p, c_int, c_int, c_int, c_void_p]
     lib.rw_pack.restype = None
     lib.rw_pool_new.argtypes, lib.rw_pool_new.restype = [c_int], c_void_p
     lib.rw_pool_size.argtypes = [c_void_p]
     lib.rw_pool_free.argtypes, lib.rw_pool_free.restype = [c_void_p], None
-    sizes = {"model": Model, "batch": Batch, "layer": Layer}
+    sizes = {"model": Model, "batch": Batch, "layer": Layer, "burst": Burst}
     for name, struct in sizes.items():
         if getattr(lib, f"rw_sizeof_{name}")() != ctypes.sizeof(struct):
             raise EngineError(f"the kernel's {name} has another layout than rollwright expects")

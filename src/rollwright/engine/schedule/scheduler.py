@@ -94,6 +94,11 @@ class Scheduler(Admission):
 
     # ------------------------------------------------------------------ one forward pass
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether every live row decodes."""
+        return not self._prefilling and bool((self.left == 1).all())
+
     def plan(self) -> Plan:
         """Choose the tokens of the next pass and give each a place.
 
@@ -101,7 +106,7 @@ class Scheduler(Admission):
         lack, cached prefixes are evicted, then the rows whose turn is last lose theirs and wait again.
         """
         assert not self._is_planned, "a plan is not committed"
-        is_steady = not self._prefilling and bool((self.left == 1).all())
+        is_steady = self.is_steady
         preempted = list[Seq]()
         chosen = None if is_steady else self._choose()
         while not self._has_pages(chosen):
