@@ -15,6 +15,26 @@ INLINE const float *keys_of(const Keys *kv, int page, int layer, int head) {
     return kv->pool + page * kv->page_stride + layer * kv->layer_stride + head * kv->head_stride;
 }
 
+// One query's walk over memory: its pages of keys, its pages of values, then the keys of the query that comes next.
+typedef struct {
+    const Keys *kv;
+    const int32_t *table, *counts;  // of the sequence
+    int num, num_pages, layer, head; // keys that the query sees, and the pages that hold them
+    const int32_t *next_table;
+    int next_head, num_next;        // at most so many of its pages are in its table
+} Walk;
+
+enum { AHEAD = 4 };  // pages between what is read and what is fetched
+
+INLINE const float *page_at(const Walk *w, int i) {
+    const long half = w->kv->layer_stride / 2;
+    if (i < w->num_pages) return keys_of(w->kv, w->table[i], w->layer, w->head);
+    i -= w->num_pages;
+    if (i < w->num_pages) return keys_of(w->kv, w->table[i], w->layer, w->head) + half;
+    i -= w->num_pages;
+    return keys_of(w->kv, w->next_table[i < w->num_next ? i : 0], w->layer, w->next_head);
+}
+
 // Scores of `heads` queries against `pages` pages: one chain over d for each.
 INLINE void score(int heads, int pages, const float *q, int dim, const float *const *keys, const float *const *soon,
                   float *const *out, long ld) {
@@ -23,7 +43,7 @@ INLINE void score(int heads, int pages, const float *q, int dim, const float *co
         for (int j = 0; j < pages * PV; j++) s[g][j] = (vf){0};
     for (int d = 0; d < dim; d++) {
         vf k[4 * PV];
-        for (int j = 0; j < pages; j++) __builtin_prefetch(soon[j] + d * PAGE);  // a page's lines are one each d
+        for (int j = 0; j < pages; j++) __builtin_prefetch(soon[j] + d * PAGE);  // a page has a line for each d
         for (int j = 0; j < pages * PV; j++) k[j] = load(keys[j / PV] + d * PAGE + j % PV * VW);
         for (int g = 0; g < heads; g++) {
             const vf a = all(q[g * dim + d]);
@@ -34,54 +54,21 @@ INLINE void score(int heads, int pages, const float *q, int dim, const float *co
         for (int j = 0; j < pages * PV; j++) store(out[j / PV] + g * ld + j % PV * VW, s[g][j]);
 }
 
-INLINE void weigh(int heads, int wide, const float *p, long ld, int dim, const int32_t *table, const int32_t *counts, int num,
-                  const Keys *kv, int layer, int head, float *out) {
-    vf o[4][8];
-    for (int g = 0; g < heads; g++)
-        for (int j = 0; j < wide; j++) o[g][j] = (vf){0};
-    const long half = kv->layer_stride / 2;
-    for (int page = 0, base = 0; base < num; base += counts[page++]) {
-        const float *values = keys_of(kv, table[page], layer, head) + half;
-        const int end = num - base < counts[page] ? num - base : counts[page];
-        const int is_last = base + counts[page] >= num;
-        const float *soon = is_last ? values : keys_of(kv, table[page + 1], layer, head) + half;
-        for (int t = 0; t < end; t++) {
-            vf v[8];
-            for (int j = 0; j < wide; j += 16 / VW) __builtin_prefetch(soon + t * dim + j * VW);
-            for (int j = 0; j < wide; j++) v[j] = load(values + t * dim + j * VW);
-            for (int g = 0; g < heads; g++) {
-                const vf a = all(p[g * ld + base + t]);
-                for (int j = 0; j < wide; j++) o[g][j] = fma_(a, v[j], o[g][j]);
-            }
-        }
-    }
-    for (int g = 0; g < heads; g++)
-        for (int j = 0; j < wide; j++) store(out + g * dim + j * VW, o[g][j]);
-}
+#define SCORE(h, p) score(h, p, q + g * dim, dim, keys, soon, to, ld)
 
-#define SCORE(h, p) score(h, p, q + g * dim, dim, ptr, soon, to, ld)
-
-static void scores_of(int heads, const float *q, int dim, const int32_t *table, const int32_t *counts, int num, const Keys *kv,
-                      int layer, int head, float *s, long ld) {
+static void scores_of(const Walk *w, int heads, const float *q, int dim, float *s, long ld) {
     for (int g = 0; g < heads;) {
         const int left = heads - g, now = left >= 4 ? 4 : left;
         const int most = now == 1 ? 4 : now == 4 ? 1 : now == 2 ? 3 : 2;
-        for (int page = 0, base = 0; base < num;) {
-            const float *ptr[4];
-            const float *soon[4];
+        for (int page = 0, base = 0; page < w->num_pages; page += most) {
+            const float *keys[4], *soon[4];
             float *to[4];
-            int n = 0;
-            for (; n < most && base < num; n++, page++) {
-                ptr[n] = keys_of(kv, table[page], layer, head);
-                to[n] = s + g * ld + base;
-                base += counts[page];
-            }
-            for (int i = n; i < most; i++) ptr[i] = ptr[n - 1], to[i] = to[n - 1];  // the same again: harmless
-            // What comes next: more keys, or in the end the first values.
-            for (int i = 0, at = base, p = page; i < most; i++, p++) {
-                const int is_key = at < num;
-                soon[i] = keys_of(kv, table[is_key ? p : 0], layer, head) + (is_key ? 0 : kv->layer_stride / 2);
-                at += is_key ? counts[p] : 0;
+            for (int i = 0; i < most; i++) {
+                soon[i] = page_at(w, page + AHEAD + i);
+                const int is_there = page + i < w->num_pages;
+                keys[i] = is_there ? page_at(w, page + i) : keys[i - 1];  // the last again: harmless
+                to[i] = is_there ? s + g * ld + base : to[i - 1];
+                base += is_there ? w->counts[page + i] : 0;
             }
             if (now == 1) SCORE(1, 4);
             else if (now == 2) SCORE(2, 3);
@@ -109,30 +96,46 @@ static void softmax(float *s, int num, float scale) {
     for (int i = 0; i < padded; i += VW) store(s + i, load(s + i) * inverse);
 }
 
-#define WEIGH(h, w) weigh(h, w, s + g * ld, ld, dim, table, counts, num, kv, layer, head, out + g * dim)
+// out [heads, wide vectors] = Σ weight · value, over the vectors of the value from `first` on.
+INLINE void weigh(const Walk *w, int heads, int wide, const float *p, long ld, int dim, int first, float *out) {
+    vf o[4][8];
+    for (int g = 0; g < heads; g++)
+        for (int j = 0; j < wide; j++) o[g][j] = (vf){0};
+    for (int page = 0, base = 0; page < w->num_pages; base += w->counts[page++]) {
+        const float *values = page_at(w, w->num_pages + page) + first, *soon = page_at(w, w->num_pages + page + AHEAD);
+        const int end = w->num - base < w->counts[page] ? w->num - base : w->counts[page];
+        for (int t = 0; t < end; t++) {
+            vf v[8];
+            for (int j = 0; j < wide; j += 16 / VW) __builtin_prefetch(soon + t * dim + first + j * VW);
+            for (int j = 0; j < wide; j++) v[j] = load(values + t * dim + j * VW);
+            for (int g = 0; g < heads; g++) {
+                const vf a = all(p[g * ld + base + t]);
+                for (int j = 0; j < wide; j++) o[g][j] = fma_(a, v[j], o[g][j]);
+            }
+        }
+    }
+    for (int g = 0; g < heads; g++)
+        for (int j = 0; j < wide; j++) store(out + g * dim + first + j * VW, o[g][j]);
+}
 
-#define WEIGH_PART(w) weigh(1, w, s + g * ld, ld, dim, table, counts, num, &shifted, layer, head, to)
+#define WEIGH(h, w, first) weigh(walk, h, w, s + g * ld, ld, dim, first, out + g * dim)
 
-// One query of each of a key head's `heads` query heads, [heads, dim], over the first `num` keys -> out [heads, dim].
-static void attend(int heads, const float *q, int dim, const int32_t *table, const int32_t *counts, int num, const Keys *kv,
-                   int layer, int head, float scale, float *s, long ld, float *out) {
-    scores_of(heads, q, dim, table, counts, num, kv, layer, head, s, ld);
-    for (int g = 0; g < heads; g++) softmax(s + g * ld, num, scale);
+// One query of each of a key head's `heads` query heads, [heads, dim], over the walk's keys -> out [heads, dim].
+static void attend(const Walk *walk, int heads, const float *q, int dim, float scale, float *s, long ld, float *out) {
+    scores_of(walk, heads, q, dim, s, ld);
+    for (int g = 0; g < heads; g++) softmax(s + g * ld, walk->num, scale);
     const int wide = dim / VW;
     for (int g = 0; g < heads;) {
         const int left = heads - g;
-        if (wide == 2 && left >= 4) { WEIGH(4, 2); g += 4; }
-        else if (wide == 2 && left >= 2) { WEIGH(2, 2); g += 2; }
-        else if (wide == 4 && left >= 3) { WEIGH(3, 4); g += 3; }
-        else if (wide == 4 && left >= 2) { WEIGH(2, 4); g += 2; }
+        if (wide == 2 && left >= 4) { WEIGH(4, 2, 0); g += 4; }
+        else if (wide == 2 && left >= 2) { WEIGH(2, 2, 0); g += 2; }
+        else if (wide == 4 && left >= 3) { WEIGH(3, 4, 0); g += 3; }
+        else if (wide == 4 && left >= 2) { WEIGH(2, 4, 0); g += 2; }
         else {
             for (int j = 0; j < wide;) {  // one head, as many vectors at a time as registers hold
-                Keys shifted = *kv;
-                shifted.pool += j * VW;
-                float *to = out + g * dim + j * VW;
-                if (wide - j >= 8) { WEIGH_PART(8); j += 8; }
-                else if (wide - j >= 4) { WEIGH_PART(4); j += 4; }
-                else { WEIGH_PART(1); j += 1; }
+                if (wide - j >= 8) { WEIGH(1, 8, j * VW); j += 8; }
+                else if (wide - j >= 4) { WEIGH(1, 4, j * VW); j += 4; }
+                else { WEIGH(1, 1, j * VW); j += 1; }
             }
             g += 1;
         }

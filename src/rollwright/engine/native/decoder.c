@@ -75,6 +75,10 @@ static void place(const Model *m, const Layer *layer, const Batch *b, int number
     const int dim = m->head_dim;
     float *q = b->qkv + row * b->ld_qkv, *k = q + m->num_heads * dim, *v = k + m->num_kv_heads * dim;
     const float *rope = m->rope + (long)b->positions[row] * dim;
+    for (int i = 0; i < m->num_kv_heads; i++) {  // the keys' places lie on a line each
+        const float *to = keys_of(&b->kv, b->pages[row], number, i) + b->offsets[row];
+        for (int d = 0; d < dim; d++) __builtin_prefetch(to + d * PAGE, 1);
+    }
     for (int i = 0; i < m->num_heads; i++) {
         if (layer->q_norm) norm(q + i * dim, layer->q_norm, dim, m->rms_eps, q + i * dim);
         turn(q + i * dim, rope, dim);
@@ -92,6 +96,21 @@ static void place(const Model *m, const Layer *layer, const Batch *b, int number
 #define EACH(i, num, grain) \
     for (int begin_, end_; (begin_ = atomic_fetch_add_explicit(next, grain, memory_order_relaxed)) < (num);) \
         for (int i = begin_, stop_ = (end_ = begin_ + (grain), end_ < (num) ? end_ : (num)); i < stop_; i++)
+// One thread's share of a layer's attention: (row, key head) items, some at a time.
+static void attention(const Model *m, const Batch *b, _Atomic int *next, int layer, int num, int grain, float *scores) {
+    const int heads = m->num_kv_heads, group = m->num_heads / heads, dim = m->head_dim;
+    EACH(i, num, grain) {
+        const int row = i / heads, head = i % heads, after = i + 1 < stop_ ? i + 1 : i;
+        const long slot = b->slots[row], slot_after = b->slots[after / heads];
+        Walk walk = {&b->kv, b->table + slot * b->width, b->counts + slot * b->width, b->positions[row] + 1, 0,
+                     layer, head, b->table + slot_after * b->width, after % heads,
+                     b->width < AHEAD ? (int)b->width : AHEAD};
+        for (int seen = 0; seen < walk.num; walk.num_pages++) seen += walk.counts[walk.num_pages];
+        const long at = row * b->ld_qkv + head * group * dim;
+        attend(&walk, group, b->qkv + at, dim, m->scale, scores, b->ld_scores, b->attended + at);
+    }
+}
+
 #define NEXT_PHASE (meet(pool), next++)
 
 static void forward(void *arg, Pool *pool, int id) {
@@ -99,8 +118,9 @@ static void forward(void *arg, Pool *pool, int id) {
     const Model *m = job->model;
     const Batch *b = job->batch;
     _Atomic int *next = job->next;
-    const int num = b->num_rows, threads = pool->num, group = m->num_heads / m->num_kv_heads, dim = m->head_dim;
+    const int num = b->num_rows, threads = pool->num, group = m->num_heads / m->num_kv_heads;
     const int grain = num < 4 * threads ? 1 : num / (4 * threads) > 16 ? 16 : num / (4 * threads);
+    const int items = num * m->num_kv_heads < 16 * threads ? 1 : 8;
     float *scores = b->scores + (long)id * group * b->ld_scores;
     double *seconds = id == 0 ? b->seconds : NULL;
     const double began = seconds ? now() : 0;
@@ -117,12 +137,7 @@ static void forward(void *arg, Pool *pool, int id) {
         NEXT_PHASE;
         EACH(i, num, grain) place(m, layer, b, number, i);
         NEXT_PHASE;
-        EACH(i, num * m->num_kv_heads, 1) {
-            const int row = i / m->num_kv_heads, head = i % m->num_kv_heads, slot = b->slots[row];
-            attend(group, b->qkv + row * b->ld_qkv + head * group * dim, dim, b->table + slot * b->width,
-                   b->counts + slot * b->width, b->positions[row] + 1, &b->kv, number, head, m->scale, scores,
-                   b->ld_scores, b->attended + row * b->ld_qkv + head * group * dim);
-        }
+        attention(m, b, next, number, num * m->num_kv_heads, items, scores);
         NEXT_PHASE;
         product(next, threads, num, b->attended, b->ld_qkv, &layer->o, b->x, b->ld_x, ADD);
         NEXT_PHASE;
