@@ -13,7 +13,7 @@ def test_the_table_names_existing_tests():
     rows = [line for line in rows if re.match(r"\| [A-Z]\d\d", line)]
     assert len(rows) >= 30
     for row in rows:
-        named = re.findall(r"([a-z_]+/test_[a-z_]+\.py)(?:::([a-z0-9_*]+))?", row)
+        named = re.findall(r"((?:[a-z_]+/)+test_[a-z_]+\.py)(?:::([a-z0-9_*]+))?", row)
         assert named, row
         for path, pattern in named:
             text = (TESTS / path).read_text()
