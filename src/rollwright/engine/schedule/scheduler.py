@@ -65,11 +65,11 @@ class Scheduler(Admission):
     def remove(self, seq: Seq) -> None:
         """End a sequence, live or waiting; the keys of a live one stay as a cached prefix."""
         assert not self._is_planned, "a plan is not committed"
+        self._is_stalled = False
         if seq.row < 0:
             self.waiting.remove(seq)
-            return
-        self._is_stalled = False
-        self._leave(seq)
+        else:
+            self._leave(seq)
 
     def retire(self, group: str) -> None:
         """Forget the cached keys that only this group used."""
@@ -183,7 +183,6 @@ class Scheduler(Admission):
         self._save(seq)
         self._leave(seq)
         self._wait(seq)
-        self._is_stalled = True  # or it would join again and take the pages that it was to leave
         return seq
 
     def _save(self, seq: Seq) -> None:
