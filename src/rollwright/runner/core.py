@@ -48,9 +48,9 @@ class Runner(Flow):
 
     def step(self, event: AnyEvent) -> list[AnyCommand]:
         """Take one event and return what is to be done now, in order."""
-        self.last_at = max(self.last_at, event.at)
+        self.last_at, num_late = max(self.last_at, event.at), self.num_late
         commands = self._dispatch(event)
-        if self.method.control:
+        if self.method.control and self.num_late == num_late:  # what comes too late did not happen
             commands += self.control(event, commands)
         commands = self.admit(event, [command for command in commands if not self.defer(command)])
         commands += self.admit(event, self.settle_rounds())

@@ -192,7 +192,12 @@ class Chaos:
 
     def _answer(self) -> AnyEvent:
         waits = [*self.owed, *self.engine.live, *(["batch"] if self.batch is not None else [])]
-        assert waits, f"the run waits for nothing in phase {self.runner.phase.value}"
+        retries = [timer for timer in self.timers if timer.startswith("retry:")]
+        assert waits or retries, f"the run waits for nothing in phase {self.runner.phase.value}"
+        if not waits or (retries and self.dice.random() < 0.2):
+            timer = self.dice.choice(retries)
+            del self.timers[timer]
+            return TimerFired(timer=timer)
         name = self.dice.choice(waits)
         if name == "batch":
             assert self.batch is not None
