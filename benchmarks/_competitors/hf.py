@@ -13,12 +13,12 @@ from transformers import (
     LogitsProcessor,
     LogitsProcessorList,
 )
-from transformers.generation.continuous_batching.utils import WorkloadHints
 from transformers.utils import logging
 
 from . import Timing, Workload, check_count, now
 
 PAD = 0
+PAGE, BATCH_TOKENS = 32, 2048  # of continuous batching
 
 
 def load(folder: Path) -> Any:
@@ -102,7 +102,7 @@ class Static:
 
 
 class Continuous:
-    """transformers' continuous batching, its manager kept between runs.
+    """transformers' continuous batching, its manager kept between runs of one workload.
 
     Args:
         folder: the checkpoint; the model is loaded anew, as the manager changes its attention.
@@ -134,11 +134,19 @@ class Continuous:
         return Timing(seconds)
 
     def _start(self, workload: Workload) -> Any:
-        longest = max(workload.lengths)
-        hints = WorkloadHints(max(map(len, workload.prompts)), longest, len(workload.lengths))
-        manager = self.model.init_continuous_batching(
-            config(True, longest), ContinuousBatchingConfig(max_requests_per_batch=self.max_batch), hints
+        """Return a manager with room for the whole workload.
+
+        Left to itself it would take most of the machine's memory, and spend minutes on that.
+        """
+        sizes = [len(p) + n for p, n in zip(workload.prompts, workload.lengths, strict=True)]
+        settings = ContinuousBatchingConfig(
+            page_size=PAGE,
+            num_blocks=sum(-(-size // PAGE) for size in sizes) + 1,
+            max_batch_tokens=max(BATCH_TOKENS, self.max_batch),
+            max_requests_per_batch=self.max_batch,
+            allow_block_sharing=False,
         )
+        manager = self.model.init_continuous_batching(config(True, max(workload.lengths)), settings)
         manager.start()
         return manager
 
