@@ -112,9 +112,9 @@ def test_the_least_recently_used_leaf_goes_first_from_its_end():
         cache.write(text)
     cache.match(texts[0])
     assert cache.tree.evict(2) == 2
-    assert [cache.tree.num_cached(np.array(t)) for t in texts] == [12, 4, 12]
+    assert [cache.match(t) for t in texts] == [12, 4, 12]
     assert cache.tree.evict(3) == 3  # those calls were uses too: 0 is the oldest now
-    assert [cache.tree.num_cached(np.array(t)) for t in texts] == [0, 4, 12]
+    assert [cache.match(t) for t in texts] == [0, 4, 12]
 
 
 def test_pages_in_use_stay_and_so_do_their_nodes():

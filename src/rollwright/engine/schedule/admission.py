@@ -55,11 +55,14 @@ class Admission(Rows):
         owed = int(self.num_new_pages(self._numbers[: self.num_live], behind).sum()) + self.num_live
         while queue and self.num_live < self.max_rows:
             seq = queue[0]
-            leader, num_keys = self._leader(seq)
+            found = self.tree.match(seq.tokens[:-1])
+            leader, num_keys = self._leader(seq, found[0])
             if leader is not None:
                 self.waiting.hold_first(leader, num_keys)
                 continue
-            num, pages, counts = self._fitting(seq, *self.tree.match(seq.tokens[:-1]))
+            if num_keys > found[0]:
+                found = self.tree.match(seq.tokens[:-1])
+            num, pages, counts = self._fitting(seq, *found)
             left = seq.tokens.size - num
             if left > 1 and spare <= 0 and self._is_crowded(seq):
                 break
@@ -76,16 +79,16 @@ class Admission(Rows):
         """Make the keys that a live sequence has computed so far known to the prefix cache."""
         self._cache(seq, int(self.num_keys[seq.row]))
 
-    def _leader(self, seq: Seq) -> tuple[Seq | None, int]:
-        """Return the row in prefill that will have more keys of ``seq`` than are cached, and how many.
+    def _leader(self, seq: Seq, num: int) -> tuple[Seq | None, int]:
+        """Return the row in prefill that will have more keys of ``seq`` than there are now, and how many.
 
-        What live rows of its group have computed of it already is cached first. Rows of other groups count
-        from a page of common tokens on.
+        Where there is none, return the number that is cached now: ``num``, or more if a live row of its
+        group has computed more, which is put into the cache. Rows of other groups count from a page of
+        common tokens on.
         """
         wanted = seq.tokens[:-1]
-        num = self.tree.num_cached(wanted)
         if num == wanted.size:
-            return None, 0
+            return None, num
         leader, source = None, None
         shared = has = num
         for live in {**self._group_to_live.get(seq.group, {}), **self._prefilling}:
@@ -101,7 +104,7 @@ class Admission(Rows):
             return leader, shared
         if source is not None:
             self.share_live(source)
-        return None, 0
+        return None, has
 
     def _num_common(self, live: Seq, wanted: NDArray[np.int64], at_least: int) -> int:
         """Return how many leading tokens a live row shares, or 0 if no more than ``at_least``."""

@@ -63,23 +63,27 @@ class PagePool:
 
     def share(self, pages: Pages, owner: int = LIVE) -> None:
         """Add one reference to each of these pages, which differ and are not free."""
-        held = self.refs[:, pages]
-        assert held.any(0).all(), "a free page cannot be shared"
+        refs, others = self.refs[owner], self.refs[1 - owner]
+        held = refs[pages]
+        assert (held | others[pages]).all(), "a free page cannot be shared"
+        refs[pages] = held + 1
         if owner == LIVE:
-            revived = int(np.count_nonzero(held[LIVE] == 0))
+            revived = pages.size - int(np.count_nonzero(held))
             self.num_live += revived
             self.num_cached -= revived
-        self.refs[owner, pages] += 1
 
     def release(self, pages: Pages, owner: int = LIVE) -> int:
         """Take one reference from each of these pages, which differ; return how many are free now."""
-        assert (self.refs[owner, pages] > 0).all(), "a page is released that its owner does not hold"
-        self.refs[owner, pages] -= 1
-        ended = pages[self.refs[LIVE, pages] == 0]
-        unused = ended[self.refs[CACHED, ended] == 0]
+        refs, others = self.refs[owner], self.refs[1 - owner]
+        held = refs[pages]
+        assert held.all(), "a page is released that its owner does not hold"
+        left = held - 1
+        refs[pages] = left
+        unused = pages[(left | others[pages]) == 0]
         if owner == LIVE:
-            self.num_live -= ended.size
-            self.num_cached += ended.size - unused.size
+            ended = pages.size - int(np.count_nonzero(left))
+            self.num_live -= ended
+            self.num_cached += ended - unused.size
         else:
             self.num_cached -= unused.size
         self._free[self.num_free : self.num_free + unused.size] = unused[::-1]
@@ -117,8 +121,8 @@ def cut(pages: Pages, counts: Pages, num: int) -> tuple[Pages, Pages]:
     """Return the runs of the first ``num`` tokens, 0 ≤ num ≤ counts.sum(); arrays of their own."""
     if num == 0:
         return pages[:0].copy(), counts[:0].copy()
-    ends = np.cumsum(counts)
-    last = int(np.searchsorted(ends, num))
+    ends = counts.cumsum()
+    last = int(ends.searchsorted(num))
     kept = counts[: last + 1].copy()
     kept[last] -= ends[last] - num
     return pages[: last + 1].copy(), kept

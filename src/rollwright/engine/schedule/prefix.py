@@ -63,10 +63,6 @@ class PrefixTree:
             yield node
             queue.extend(node.children.values())
 
-    def num_cached(self, tokens: Tokens) -> int:
-        """Return the length of the longest cached prefix of ``tokens``."""
-        return self._walk(tokens)[1]
-
     def match(self, tokens: Tokens) -> tuple[int, Pages, Pages]:
         """Return the length of the longest cached prefix of ``tokens`` and its runs (pages, counts).
 
@@ -95,8 +91,8 @@ class PrefixTree:
             node = self._split(node, depth - path[-1][1])
             path[-1] = node, path[-1][1]
         if depth < tokens.size:
-            ends = np.cumsum(counts)
-            first = int(np.searchsorted(ends, depth, side="right"))
+            ends = counts.cumsum()
+            first = int(ends.searchsorted(depth, side="right"))
             lead = depth - int(ends[first] - counts[first])
             new = Node(tokens[depth:].copy(), lead, pages[first:].copy(), counts[first:].copy(), node)
             self.pool.share(new.pages, CACHED)
@@ -167,8 +163,8 @@ class PrefixTree:
         assert parent is not None and 0 < num < node.tokens.size
         upper = Node(node.tokens[:num].copy(), node.lead, *cut(node.pages, node.counts, at), parent)
         upper.tick, upper.groups = node.tick, set(node.groups)
-        ends = np.cumsum(node.counts)
-        first = int(np.searchsorted(ends, at, side="right"))
+        ends = node.counts.cumsum()
+        first = int(ends.searchsorted(at, side="right"))
         node.lead = at - int(ends[first] - node.counts[first])
         if node.lead:
             self.pool.share(node.pages[first : first + 1], CACHED)
@@ -190,8 +186,8 @@ class PrefixTree:
         refs = self.pool.refs[:, node.pages]
         is_live = refs[LIVE] > 0
         first = int(is_live.size - is_live[::-1].argmax()) if is_live.any() else 0  # of the runs that may go
-        frees = np.cumsum((refs[CACHED, first:] == 1)[::-1])
-        num_cut = min(int(np.searchsorted(frees, wanted)) + 1, is_live.size - first)
+        frees = (refs[CACHED, first:] == 1)[::-1].cumsum()
+        num_cut = min(int(frees.searchsorted(wanted)) + 1, is_live.size - first)
         kept = is_live.size - num_cut
         num_tokens = int(node.counts[:kept].sum()) - node.lead
         if num_cut == 0 or num_tokens <= 0:

@@ -84,7 +84,8 @@ class Rows:
             self.pool.give_up(int(self.table[row, num - 1]), int(self.counts[row, num - 1]))
         self.pool.release(self.table[row, :num])
         for column in (self.num_keys, self.num_known, self.num_pages_of, self.room, self.table, self.counts):
-            column[row] = column[last]
+            if row < last:
+                column[row] = column[last]
             column[last] = 0
         self.seqs[row] = self.seqs[last]
         self.seqs[row].row = row
