@@ -186,9 +186,15 @@ class GroupView:
     is_kept: bool | None  # the filters' word, once complete
     is_carried: bool  # begun in an earlier step
     oldest_version: int
+    num_unfinished: int = field(init=False, compare=False)  # rollouts that are neither done nor lost
+
+    def __post_init__(self) -> None:
+        num = 0 if self.is_complete else self.num_granted - len(self.rewards) - self.num_failed
+        object.__setattr__(self, "num_unfinished", num)
 
 
 _IS_COMPLETE, _IS_KEPT = attrgetter("is_complete"), attrgetter("is_kept")
+_NUM_UNFINISHED = attrgetter("num_unfinished")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +209,13 @@ class StepView:
     num_held: int = 0  # complete groups of earlier steps that Replay keeps for a first training
     num_complete: int = field(init=False, compare=False)  # groups
     num_kept: int = field(init=False, compare=False)  # groups that the filters kept
+    num_unfinished: int = field(init=False, compare=False)  # rollouts that are neither done nor lost
 
     def __post_init__(self) -> None:
         # Counted once: a control reads them at every event, and one view serves many events.
         object.__setattr__(self, "num_complete", sum(map(_IS_COMPLETE, self.groups)))
         object.__setattr__(self, "num_kept", list(map(_IS_KEPT, self.groups)).count(True))
+        object.__setattr__(self, "num_unfinished", sum(map(_NUM_UNFINISHED, self.groups)))
 
 
 @dataclass(frozen=True, slots=True)

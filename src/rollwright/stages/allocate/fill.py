@@ -36,8 +36,6 @@ class Fill:
     def grant(self, step: StepView, left: Left) -> Grant:
         if step.num_kept + step.num_held >= step.num_tasks:
             return Grant()
-        open_groups = [group for group in step.groups if not group.is_complete]
-        num = sum(group.num_granted - len(group.rewards) - group.num_failed for group in open_groups)
-        wanted = math.ceil((self.num_flying - num) / self.each)
+        wanted = math.ceil((self.num_flying - step.num_unfinished) / self.each)
         num_new = min(wanted, int(min(left.rollouts, 1 << 30)) // self.each)
         return Grant(num_new, self.each) if num_new > 0 else Grant()

@@ -11,15 +11,6 @@ from rollwright.events import Event
 from rollwright.stage import Action, Grant, StepView
 
 
-def num_unfinished(view: StepView) -> int:
-    """Return the rollouts that were granted to the step's groups and are neither done nor lost."""
-    return sum(
-        group.num_granted - len(group.rewards) - group.num_failed
-        for group in view.groups
-        if not group.is_complete
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class KeepFlying:
     """Let ``max_flying`` asks fly, and open tasks as long as fewer rollouts than that are unfinished.
@@ -43,5 +34,5 @@ class KeepFlying:
                 raise ConfigError(f"KeepFlying: {name} = {getattr(self, name)}; expected at least 1")
 
     def __call__(self, event: Event, view: StepView) -> Sequence[Action]:
-        num = math.ceil((self.max_flying - num_unfinished(view)) / self.each)
+        num = math.ceil((self.max_flying - view.num_unfinished) / self.each)
         return (Grant(num, self.each),) if num > 0 else ()
