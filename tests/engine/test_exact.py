@@ -9,6 +9,7 @@ import torch
 from engine_help import Answer, ask, characters, config, lively_model, run
 
 from rollwright.engine.inprocess import LocalEngine
+from rollwright.engine.pages import PAGE
 from rollwright.tree import Sampling, StopReason
 
 SHAPES = {
@@ -64,6 +65,38 @@ def mixed_asks(rng: random.Random, num_groups: int, num_tokens: int):
     return asks
 
 
+def interrupted(local: LocalEngine, asks, rng: random.Random) -> dict[str, Answer]:
+    """Run asks, aborting live ones at random points and asking for the rest in a new ask."""
+    name_to_ask = {command.ask: (command, prefix) for command, prefix in asks}
+    got = {name: Answer() for name in name_to_ask}
+    for item in asks:
+        local.submit(*item)
+    while local.num_live:
+        for event in local.step():
+            got[event.ask].add(event)
+        flying = list(local.by_ask)[:64]
+        for name in [n for n in flying if rng.random() < 0.3]:
+            event = local.abort(name)
+            assert event.stop is StopReason.INTERRUPTED
+            got[name].add(event)
+            got[name].stop = None
+            command, prefix = name_to_ask[name]
+            made = got[name].tokens
+            more = {"num_top": command.num_top, "chunk": rng.choice([0, 1, 5])}
+            rest = ask(
+                name,
+                prefix + list(made),
+                group=command.group,
+                stream=command.stream,
+                max_tokens=command.max_tokens - len(made),
+                sampling=command.sampling,
+                turn_start=len(prefix),
+                **more,
+            )
+            local.submit(*rest)
+    return got
+
+
 def exact(answers: dict[str, Answer]) -> dict[str, tuple]:
     return {name: answer.exact for name, answer in answers.items()}
 
@@ -102,33 +135,7 @@ def test_interrupted_and_forked_sequences_equal_fresh_ones(model):
     asks = mixed_asks(rng, 6, model.cfg.vocab_size)
     want = exact(run(LocalEngine(model, characters(eos=(3,))), asks))
     local = LocalEngine(model, characters(eos=(3,)), max_batch=9, token_budget=23)
-    name_to_ask = {command.ask: (command, prefix) for command, prefix in asks}
-    got = {name: Answer() for name in name_to_ask}
-    for item in asks:
-        local.submit(*item)
-    while local.num_live:
-        for event in local.step():
-            got[event.ask].add(event)
-        for name in [n for n, a in got.items() if a.stop is None and rng.random() < 0.3]:
-            event = local.abort(name)
-            assert event.stop is StopReason.INTERRUPTED
-            got[name].add(event)
-            got[name].stop = None
-            command, prefix = name_to_ask[name]
-            made = got[name].tokens
-            more = {"num_top": command.num_top, "chunk": rng.choice([0, 1, 5])}
-            rest = ask(
-                name,
-                prefix + list(made),
-                group=command.group,
-                stream=command.stream,
-                max_tokens=command.max_tokens - len(made),
-                sampling=command.sampling,
-                turn_start=len(prefix),
-                **more,
-            )
-            local.submit(*rest)
-    assert exact(got) == want
+    assert exact(interrupted(local, asks, rng)) == want
 
 
 def test_long_prefixes_are_exact_across_blocks():
@@ -145,8 +152,9 @@ def test_long_prefixes_are_exact_across_blocks():
 
 
 @pytest.mark.slow
-def test_ten_thousand_sequences(capsys):
-    """Metamorphic: 10,000 sequences in batches of 256 and of 48 in another order; ties are counted."""
+def test_ten_thousand_sequences(kernel, capsys):
+    """Metamorphic: 10,000 sequences in batches of 256 and of 48 in another order, under preemption and with
+    interruptions; ties are counted."""
     model = lively_model(config(num_layers=1))
     rng = random.Random(4)
     asks = []
@@ -155,9 +163,17 @@ def test_ten_thousand_sequences(capsys):
         limit = min(60, max(1, int(rng.lognormvariate(2.5, 1))))
         asks += [ask(f"{g}.{k}", prefix, group=f"g{g}", max_tokens=limit) for k in range(8)]
     want = run(LocalEngine(model, max_batch=256), asks)
-    got = run(LocalEngine(model, max_batch=48), asks, rng)
-    differ = sum(want[n].tokens != got[n].tokens for n in want)
-    unequal = sum(want[n].logprobs != got[n].logprobs for n in want)
-    with capsys.disabled():
-        print(f"\n10,000 sequences: {differ} with other tokens, {unequal} with other logprobs")
-    assert differ == unequal == 0
+    budget = (
+        160 * PAGE * LocalEngine(model).kv.bytes_per_token
+    )  # for a fifth of its rows: the rest is preempted
+    ways = {
+        "other order, batch 48": run(LocalEngine(model, max_batch=48), asks, rng),
+        "preempted": run(LocalEngine(model, kv_budget_bytes=budget, token_budget=300), asks, rng),
+        "interrupted": interrupted(LocalEngine(model, max_batch=64), asks, rng),
+    }
+    for way, got in ways.items():
+        differ = sum(want[n].tokens != got[n].tokens for n in want)
+        unequal = sum(want[n].logprobs != got[n].logprobs for n in want)
+        with capsys.disabled():
+            print(f"\n10,000 sequences, {kernel}, {way}: {differ} other tokens, {unequal} other logprobs")
+        assert differ == unequal == 0
