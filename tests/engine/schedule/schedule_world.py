@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollwright.engine.schedule import Plan, Scheduler, Seq
+from rollwright.engine.schedule.burst import reserve, settle
 
 
 class World:
@@ -101,6 +102,31 @@ class World:
             if len(self.tokens[name]) == self.end[name]:
                 self.remove(self.open[name])
         return plan
+
+    def burst(self, num_steps: int, num_done: int, sample: int = 0) -> bool:
+        """Decode ``num_done`` tokens of every row as a kernel does; False if there are no pages for them."""
+        scheduler = self.scheduler
+        reserved = reserve(scheduler, num_steps)
+        if reserved is None:
+            return False
+        for _ in range(num_done):
+            for row, name in enumerate(self.rows):
+                if not scheduler.room[row]:
+                    scheduler.num_pages_of[row] += 1
+                    scheduler.room[row] = self.page
+                last = int(scheduler.num_pages_of[row]) - 1
+                place = int(scheduler.table[row, last]), int(scheduler.counts[row, last])
+                assert place not in self.memory, f"{place} is written a second time"
+                self.memory[place] = self.prefix_numbers(self.tokens[name])[-1]
+                scheduler.counts[row, last] += 1
+                scheduler.room[row] -= 1
+                self.num_computed[name] += 1
+                self.tokens[name].append(sample)
+        settle(scheduler, reserved, num_done)
+        for name in self.rows.copy():
+            if len(self.tokens[name]) == self.end[name]:
+                self.remove(self.open[name])
+        return True
 
     def run(self, max_steps: int = 10_000) -> int:
         """Step until nothing is open; return the number of passes."""

@@ -50,6 +50,16 @@ class Machine(RuleBasedStateMachine):
             self.world.step(sample)
             self.world.check()
 
+    @precondition(lambda self: self.world.scheduler.num_live and self.world.scheduler.is_steady)
+    @rule(num=st.integers(0, 4), num_left=st.integers(0, 4), sample=st.integers(0, 1))
+    def burst(self, num: int, num_left: int, sample: int) -> None:
+        world = self.world
+        to_end = min(world.end[name] - len(world.tokens[name]) for name in world.rows)
+        num = min(num, to_end, world.page)
+        had = world.scheduler.num_pages_free + world.scheduler.num_pages_cached
+        lacks = int((world.scheduler.room[: world.scheduler.num_live] < num).sum())
+        assert world.burst(num, max(0, num - num_left), sample) == (lacks <= had)
+
     @rule()
     def admit(self) -> None:
         self.world.admit()

@@ -339,6 +339,36 @@ def test_short_runs_do_not_keep_one_alone_from_its_end():
     w.check()
 
 
+def test_a_burst_takes_the_pages_of_cached_prefixes():
+    """Oracle: hand. 8 pages of 4, 4 of them cached, 4 live: two rows may run 4 steps, once and again."""
+    w = world(num_pages=8, page=4, max_rows=2)
+    w.add([9] * 16, num_new=1)
+    w.run()
+    for i in range(2):
+        w.add([i] * 8, num_new=17, group=str(i))
+    w.step()
+    scheduler = w.scheduler
+    assert (scheduler.num_pages_free, scheduler.num_pages_cached) == (0, 4)
+    for left in (2, 0):
+        assert w.burst(4, 4)
+        w.check()
+        assert scheduler.num_pages_cached == left
+    assert not w.burst(4, 4) and scheduler.num_pages_live == 8
+
+
+@pytest.mark.parametrize("num_done", [0, 1, 2, 4])
+def test_a_burst_gives_back_the_pages_that_nobody_reached(num_done):
+    """Oracle: hand. Rows have room for 2 of 4 tokens: the reserved pages stay from the third on."""
+    w = world(page=4, max_rows=2)
+    for i in range(2):
+        w.add([i] * 6, num_new=17, group=str(i))
+    w.step()
+    assert w.burst(4, num_done)
+    w.check()
+    assert w.scheduler.num_pages_live == 2 * (3 if num_done > 2 else 2)
+    w.run()
+
+
 @pytest.mark.parametrize("which", ["row", "head"])
 def test_who_lacks_memory_is_looked_at_again_when_somebody_goes(which):
     """Oracle: hand. Nothing fits behind a large one, until a row ends or the large one is aborted."""

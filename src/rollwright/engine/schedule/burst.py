@@ -29,14 +29,16 @@ class Reserved:
 
 
 def reserve(scheduler: Scheduler, num_steps: int) -> Reserved | None:
-    """Put a free page behind each row that lacks room for so many tokens; None if there are too few.
+    """Put a page behind each row that lacks room for so many tokens; None if there are too few.
 
+    Cached prefixes are evicted for it, as they are for a plan: a full cache must not end all bursts.
     Whoever runs the steps moves ``room``, ``counts`` and ``num_pages_of`` on as it fills places.
     """
     assert scheduler.is_steady and num_steps <= min(MOST, scheduler.pool.page)
     num = scheduler.num_live
     rows = np.flatnonzero(scheduler.room[:num] < num_steps)
-    if rows.size > scheduler.pool.num_free:
+    lack = rows.size - scheduler.pool.num_free
+    if lack > 0 and scheduler.tree.evict(lack) < lack:
         return None
     before = scheduler.num_pages_of[rows]
     if rows.size:
