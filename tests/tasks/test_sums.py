@@ -42,6 +42,8 @@ def test_instances_are_the_same_as_ever():
         ("99{}", False, 0.0, "wrong"),
         ("{}.5", False, 0.0, "wrong"),
         ("{},000", False, 0.0, "wrong"),
+        ("3.{}", False, 0.0, "wrong"),
+        ("3,{}", False, 0.0, "wrong"),
         ("-{}", False, 0.0, "wrong"),
         ("−{}", False, 0.0, "wrong"),
         ("0{}", False, 0.0, "wrong"),
