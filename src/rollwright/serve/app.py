@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -126,10 +126,14 @@ class Routes:
 
     async def _body(self, request: Request) -> bytes:
         limit, body = self.jobs.limits.max_body_bytes, bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > limit:
-                raise Refused(f"the body is larger than {limit} bytes, the limit of this server", status=413)
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > limit:
+                    words = f"the body is larger than {limit} bytes, the limit of this server"
+                    raise Refused(words, status=413)
+        except ClientDisconnect as error:
+            raise Refused("the client left before it had sent its request") from error
         return bytes(body)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -148,7 +149,7 @@ def parse(body: bytes, kind: type[R]) -> R:
         raise Refused(
             f"the body is a JSON {type(values).__name__}; expected an object with the request's fields"
         )
-    known = {field.name for field in msgspec.structs.fields(kind)}
+    known = _names(kind)
     values = {name: value for name, value in values.items() if not _is_neutral(name, value, known)}
     values = {name: value for name, value in values.items() if value is not None}
     try:
@@ -162,7 +163,12 @@ def parse(body: bytes, kind: type[R]) -> R:
     return request
 
 
-def _is_neutral(name: str, value: Any, known: set[str]) -> bool:
+@cache
+def _names(kind: type[Common]) -> frozenset[str]:
+    return frozenset(field.name for field in msgspec.structs.fields(kind))
+
+
+def _is_neutral(name: str, value: Any, known: frozenset[str]) -> bool:
     """Whether a field may be left out; one that is neither known nor neutral is refused."""
     if name in known:
         return False
@@ -173,7 +179,7 @@ def _is_neutral(name: str, value: Any, known: set[str]) -> bool:
         raise Refused(
             f"{name} is {value!r}, which this server cannot do; leave it out, or give {allowed}", param=name
         )
-    close = difflib.get_close_matches(name, known | set(_NEUTRAL), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, known | _NEUTRAL.keys(), n=1, cutoff=0.6)
     hint = f", did you mean {close[0]!r}?" if close else ""
     raise Refused(f"unknown field {name!r}{hint}", param=name)
 
