@@ -213,7 +213,7 @@ class RayParts(Parts):
         return RayDriver(runner, self.crew, journal, on_report, time.monotonic, started_at)
 
     def drive_evaluation(self, runner: Runner) -> None:
-        RayDriver(runner, self.crew).run()
+        RayDriver(runner, self.crew, is_guest=True).run()
 
     def save(self, folder: Path, keep: int) -> None:
         if self.latest is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,11 +18,13 @@ import ray
 from ray.cluster_utils import Cluster
 
 from rollwright.drive.ray.crew import Crew
+from rollwright.drive.ray.driver import RayDriver
 from rollwright.drive.ray.recipe import Recipe
 from rollwright.drive.ray.settings import CrewSettings
 from rollwright.drive.world import World
 from rollwright.errors import LearnerError
 from rollwright.events import EmitBatch, Published
+from rollwright.runner import Runner
 from rollwright.testing.fake import EOS, FakeEngine, ToyTask, ToyTokenizer
 
 MEMORY = 80 * 2**20  # of each machine's object store; Ray takes no less than 75 MB
@@ -88,11 +91,46 @@ def first_files() -> dict[str, bytes]:
 
 
 @contextmanager
-def toy_crew(recipe: Recipe | None = None, **settings: Any) -> Iterator[Crew]:
+def toy_crew(
+    recipe: Recipe | None = None, clock: Callable[[], float] = time.monotonic, **settings: Any
+) -> Iterator[Crew]:
     """A crew of toys, closed at the end."""
     cfg = {"workers": 2, "graders": 1, "worker_cpus": 0.5, **settings}
-    crew = Crew(recipe or Recipe(ToySampler, toy_world, ToyTrainer), CrewSettings(**cfg), first_files)
+    crew = Crew(
+        recipe or Recipe(ToySampler, toy_world, ToyTrainer), CrewSettings(**cfg), first_files, clock=clock
+    )
     try:
         yield crew
     finally:
         crew.close()
+
+
+class Run:
+    """A toy run on a crew: what it trained, and its journal."""
+
+    def __init__(self, crew: Crew, runner: Runner, journal: Any = None, **options: Any) -> None:
+        self.batches: list[EmitBatch] = []
+        self.driver = RayDriver(runner, crew, journal, clock=crew.clock, **options)
+        self.runner, self.execute = runner, self.driver.execute
+        self.driver.execute = self._execute  # type: ignore[method-assign]
+
+    def _execute(self, command: Any) -> Any:
+        if isinstance(command, EmitBatch):
+            self.batches.append(command)
+        return self.execute(command)
+
+
+def outcome(batches: Sequence[EmitBatch]) -> dict[str, Any]:
+    """Return what was trained by group and rollout: tokens, logprobs, versions, reward and status.
+
+    How a rollout is cut into nodes is left out: a lost worker ends one.
+    """
+    found = {}
+    for batch in {batch.step: batch for batch in batches}.values():
+        for group in batch.groups:
+            for t in group.trajectories:
+                r = group.response(t)
+                old = [x for x, sampled in zip(r.logp_old, r.is_sampled, strict=True) if sampled]
+                key = f"{batch.step} {batch.version} {group.id} {t.index}"
+                found[key] = (r.tokens, old, r.versions.tolist(), t.reward, t.status)
+    return found

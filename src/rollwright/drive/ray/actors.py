@@ -25,7 +25,7 @@ from rollwright.events import (
     Score,
     Submit,
 )
-from rollwright.tree import TaskId
+from rollwright.tree import GroupId, TaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +118,29 @@ class Grader:
         return place()
 
     def serve(
-        self, command: Reset | EnvStep | Score, task: TaskId, nodes: Nodes, truncated: bool
+        self,
+        command: Reset | EnvStep | Score,
+        task: TaskId,
+        nodes: Nodes,
+        truncated: bool = False,
+        retired: Sequence[GroupId] = (),
     ) -> AnyEvent:
-        """Answer a command. ``nodes`` are those of the path that it is about."""
+        """Answer a command.
+
+        Args:
+            command: the command.
+            task: the task that it is about.
+            nodes: those of the path that it is about.
+            truncated: whether the trajectory that is graded was cut.
+            retired: groups that were closed meanwhile.
+        """
+        for group in retired:
+            self.world.retire(group)
         if isinstance(command, Reset):
             return self.world.reset(command)  # type: ignore[return-value]
         if isinstance(command, EnvStep):
             return self.world.env_step(command, task, nodes)  # type: ignore[return-value]
         return self.world.score(command, task, nodes, truncated)  # type: ignore[return-value]
-
-    def retire(self, group: str) -> None:
-        """Forget what only this group needs."""
-        self.world.retire(group)
 
 
 class Learner:

@@ -47,6 +47,7 @@ class Crew:
         self.seat = Seat(recipe.trainer, cfg, self.calls, checkpoint, self._publish)
         self.workers = Workers(recipe.sampler, cfg, self.calls, placement, self.seat.send_weights)
         self.graders = Graders(recipe.world, cfg, self.calls, self.workers.placer.hear)
+        self.kept: list[AnyEvent] = []  # by a guest, for the driver whose crew this is
         self.num_versions = 0  # weights that were put into the object store
         self._num_wanted = cfg.workers
         self._counted_at = -_ROLL_CALL_S
@@ -105,7 +106,7 @@ class Crew:
     @property
     def num_owed(self) -> int:
         """Answers that will come, now or once someone was hired."""
-        return self.workers.num_held + self.graders.num_held + self.seat.is_training
+        return self.workers.num_held + self.graders.num_held + self.seat.is_training + len(self.kept)
 
     # ------------------------------------------------------------ being there
 

@@ -34,9 +34,9 @@ from rollwright.events import (
     Started,
     Submit,
     TimerFired,
+    WorkerLost,
 )
 from rollwright.runner import Runner
-from rollwright.runner.state import Phase
 from rollwright.tree import GroupId, NodeId, Origin, path_to
 
 
@@ -50,6 +50,8 @@ class RayDriver:
         on_report: called with each step's report.
         clock: seconds, monotonic.
         started_at: seconds of the run that were before.
+        is_guest: another driver's run goes on with the same crew: an evaluation. Answers to its asks are kept
+            for it.
     """
 
     def __init__(
@@ -60,12 +62,15 @@ class RayDriver:
         on_report: Callable[[Report], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         started_at: float = 0.0,
+        is_guest: bool = False,
     ) -> None:
         self.runner, self.crew = runner, crew
         self.journal, self.on_report, self.clock = journal, on_report, clock
         self.deadlines: dict[str, float] = {}
         self.finished: str | None = None
         self.is_stopping = False
+        self.is_guest = is_guest
+        self._asked: set[NodeId] = set()  # by a guest, ever
         self._zero = clock() - started_at
 
     @property
@@ -86,15 +91,23 @@ class RayDriver:
         self.feed([Resumed() if is_resumed else Started()])
         if extend_to is not None:
             self.feed([Extended(num_steps=extend_to)])
-        if self.runner.phase is not Phase.DONE:
+        if not self.runner.is_done:
             self.finished = None  # an end that the restart or the extension undid
         while self.finished is None and not self.is_stopping:
-            self.feed(self._due() or self.crew.wait(self._until_due()))
+            self.feed(self._due() or self._answers())
             if not self.crew.num_owed and self.finished is None and not self.is_stopping:
-                raise LawBroken(
-                    f"the run waits for nothing in phase {self.runner.phase.value}: {list(self.runner.asks)}"
-                )
+                raise LawBroken(f"the run waits for nothing: {self.runner.waits()}")
         return self.finished
+
+    def _answers(self) -> list[AnyEvent]:
+        """Wait for answers. A guest leaves those that are not for it to its host."""
+        if not self.is_guest:
+            kept, self.crew.kept = self.crew.kept, []
+            return [*kept, *self.crew.wait(0.0 if kept else self._until_due())]
+        events = self.crew.wait(self._until_due())
+        is_mine = [getattr(event, "ask", None) in self._asked for event in events]
+        self.crew.kept += [event for event, mine in zip(events, is_mine, strict=True) if not mine]
+        return [e for e, mine in zip(events, is_mine, strict=True) if mine or isinstance(e, WorkerLost)]
 
     def stop(self) -> None:
         """Stop within a second. What was acknowledged is in the journal."""
@@ -118,6 +131,8 @@ class RayDriver:
         """Send one command on its way; return the answers that are there at once."""
         if isinstance(command, (Submit, Reset, EnvStep, Score)) and command.ask not in self.runner.asks:
             return ()  # given up by an event that came with the one which asked for it
+        if self.is_guest and isinstance(command, (Submit, Reset, EnvStep, Score)):
+            self._asked.add(command.ask)
         if isinstance(command, Submit):
             self._submit(command)
         elif isinstance(command, (Reset, EnvStep, Score)):

@@ -51,6 +51,7 @@ class Desk:
     place: Place | None = None
     jobs: dict[ray.ObjectRef, Job] = field(default_factory=dict)
     groups: set[GroupId] = field(default_factory=set)
+    retired: list[GroupId] = field(default_factory=list)
 
 
 class Graders:
@@ -112,7 +113,7 @@ class Graders:
         for desk in self.desks.values():
             if group in desk.groups:
                 desk.groups.discard(group)
-                desk.actor.retire.remote(group)
+                desk.retired.append(group)  # told with its next job
 
     def flush(self) -> None:
         """Give waiting jobs to graders with room."""
@@ -126,7 +127,8 @@ class Graders:
             self._send(desk, self.waiting.popleft())
 
     def _send(self, desk: Desk, job: Job) -> None:
-        ref = desk.actor.serve.remote(job.command, job.task, job.nodes, job.truncated)
+        retired, desk.retired = desk.retired, []
+        ref = desk.actor.serve.remote(job.command, job.task, job.nodes, job.truncated, retired)
         desk.jobs[ref] = job
         desk.groups.add(job.command.group)
         seconds = self.cfg.grade_s if len(desk.jobs) == 1 else FOREVER  # it stands behind others

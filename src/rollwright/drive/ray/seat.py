@@ -23,8 +23,8 @@ from rollwright.drive.ray.calls import (
 from rollwright.drive.ray.hire import Actor, dismiss, hire_learner
 from rollwright.drive.ray.recipe import Files, Trainer
 from rollwright.drive.ray.settings import CrewSettings
-from rollwright.errors import LearnerError
-from rollwright.events import EmitBatch, Published
+from rollwright.errors import LearnerError, RollwrightError
+from rollwright.events import EmitBatch, Failed, Published
 
 _log = logging.getLogger(__name__)
 NAME = "learner"
@@ -145,10 +145,17 @@ class Seat:
         return (published,)
 
     def _failed(self, error: Exception) -> Events:
-        self._lose(error)
+        batch = self._batch
+        try:
+            self._lose(error)
+        except RollwrightError as failure:
+            self._batch, self._num_barren = None, 0
+            if batch is None:
+                raise
+            return (Failed(ask=f"learn:{batch.step}", kind="learner", message=str(failure)),)
         self.open()
-        if self._batch is not None:
-            self.train(self._batch)
+        if batch is not None:
+            self.train(batch)
         return ()
 
     def _lose(self, error: Exception) -> None:

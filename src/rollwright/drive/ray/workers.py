@@ -173,11 +173,24 @@ class Workers:
         if self.weights is not None and worker.sent != self.version:
             worker.sent = self.version
             # The reference travels, not the value: each machine fetches it once into its shared memory.
-            self._call(worker, worker.actor.publish.remote(self.version, self.weights), self._has_weights)
+            call, sent = worker.actor.publish.remote(self.version, self.weights), self.weights
+            failed = partial(self._not_published, worker, sent)
+            self.calls.add(call, worker.name, partial(self._has_weights, worker), failed, self.cfg.work_s)
 
     def _has_weights(self, worker: Worker, version: int) -> Events:
         worker.version = version
         self.fleet.set_open(worker.seat, version == self.version)
+        return ()
+
+    def _not_published(self, worker: Worker, sent: ray.ObjectRef, error: Exception) -> Events:
+        if not isinstance(cause_of(error), ObjectLostError):
+            return self.lose(worker, error)
+        worker.sent = worker.version
+        if self.weights is sent:
+            self.weights = None  # every machine that had them is gone
+            self.on_stale()
+        else:
+            self._send_weights(worker)  # others found that out before
         return ()
 
     # ------------------------------------------------------------ what a placement may ask
@@ -273,15 +286,7 @@ class Workers:
     ) -> None:
         """Wait for a call, ``work_s`` seconds unless told otherwise."""
         seconds = self.cfg.work_s if seconds is None else seconds
-        self.calls.add(ref, worker.name, partial(done, worker), partial(self._failed, worker), seconds)
-
-    def _failed(self, worker: Worker, error: Exception) -> Events:
-        if isinstance(cause_of(error), ObjectLostError):
-            # Of what is sent, only weights can be lost: the machines that had them are gone.
-            worker.sent, self.weights = worker.version, None
-            self.on_stale()
-            return ()
-        return self.lose(worker, error)
+        self.calls.add(ref, worker.name, partial(done, worker), partial(self.lose, worker), seconds)
 
     def roster(self) -> Iterator[tuple[str, Place | None, int]]:
         """Yield (name, place, number of asks) of each."""
