@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 import msgspec
 
+from rollwright import rng as randomness
+from rollwright.drive.virtual.content import ModelledContent
 from rollwright.drive.virtual.driver import VirtualDriver
 from rollwright.drive.virtual.engine import EngineUse
 from rollwright.drive.virtual.model import Model
 from rollwright.errors import LawBroken
-from rollwright.events import AnyCommand, EmitBatch, Report
+from rollwright.events import EnvStep, Score
+from rollwright.lab.distance import ks_distance
+from rollwright.lab.simulation.record import Leaves, Recorder, StepTimes
 from rollwright.ledger import Unit
 from rollwright.method import Method
 from rollwright.runner import Runner, Settings
-from rollwright.runner.batch import Closed, age
 from rollwright.tree import Origin
 
-
-class StepTimes(msgspec.Struct, frozen=True):
-    """One step: its phases in virtual seconds, and its means. None is not measured in this step."""
-
-    step: int
-    rollouts_seconds: float
-    learn_seconds: float
-    reward_mean: float | None
-    length_mean: float | None
-    length_max: float | None
-
-
-class Leaves(msgspec.Struct):
-    """Ends of rollouts with one fate: how many, and the sum of the tokens sampled on their paths."""
-
-    num: int = 0
-    num_tokens: int = 0
+__all__ = ["Leaves", "Recorder", "SimulationReport", "StepTimes", "make_report", "simulate"]
 
 
 class SimulationReport(msgspec.Struct, frozen=True):
@@ -49,7 +33,13 @@ class SimulationReport(msgspec.Struct, frozen=True):
         engine_idle_share: of the workers' time, the part in which they neither decode nor prefill.
         slot_idle_share: of the slots' time, the part in which they are free.
         learner_idle_share: of the run's time, the part in which the learner waits.
+        env_idle_share, grader_idle_share: of the servers' time, the free part; None where their number has
+            no limit.
         queue_seconds_mean: seconds that a request waited for a slot.
+        cost: workers and learner, by their prices; workers that train count as workers.
+        length_distance: Kolmogorov-Smirnov distance of the lengths of trained rollouts from those of all
+            that were begun; None without any.
+        splits: workers that trained after each step, where a planner moves them.
         ages: trajectories trained on, by age in versions.
         leaves: the rollouts that ended, by fate: compare what was trained with what was sampled.
         spent, fates, reasons: the ledger.
@@ -68,7 +58,12 @@ class SimulationReport(msgspec.Struct, frozen=True):
     engine_idle_share: float
     slot_idle_share: float
     learner_idle_share: float
+    env_idle_share: float | None
+    grader_idle_share: float | None
     queue_seconds_mean: float
+    cost: float
+    length_distance: float | None
+    splits: tuple[int, ...]
     ages: dict[int, int]
     leaves: dict[str, Leaves]
     spent: dict[str, float]
@@ -91,57 +86,11 @@ class SimulationReport(msgspec.Struct, frozen=True):
             f"{self.trained_per_second:.0f} trained tokens/s, {self.rollouts_per_second:.2f} rollouts/s",
             f"idle         engines {self.engine_idle_share:.1%}, slots {self.slot_idle_share:.1%}, "
             f"learner {self.learner_idle_share:.1%}",
+            f"bias         lengths trained against lengths sampled: distance {self.length_distance or 0:.3f}",
+            *([f"cost         {self.cost:.2f}"] if self.cost else []),
             "age          " + ", ".join(f"{age}: {num}" for age, num in self.ages.items()),
             "tokens       " + ", ".join(f"{fate} {num}" for fate, num in self.fates.items() if num),
         ]
-
-
-class Recorder:
-    """Notes when batches are emitted, when steps end and what became of rollouts.
-
-    Give `watch` to a driver as ``on_command`` and `close` as ``on_closed``.
-    """
-
-    def __init__(self) -> None:
-        self.steps: list[StepTimes] = []
-        self.ages: Counter[int] = Counter()
-        self.leaves: dict[str, Leaves] = {}
-        self._started = 0.0
-        self._emitted: float | None = None
-
-    def watch(self, now: float, command: AnyCommand) -> None:
-        """Take note of a command at ``now`` virtual seconds."""
-        if isinstance(command, EmitBatch):
-            self._emitted = now
-            for group in command.groups:
-                for trajectory in group.trajectories:
-                    if not trajectory.replayed:
-                        self.ages[age(group, trajectory.leaf, command.version)] += 1
-        elif isinstance(command, Report):
-            emitted = now if self._emitted is None else self._emitted
-            metrics = command.metrics
-            self.steps.append(
-                StepTimes(
-                    step=command.step,
-                    rollouts_seconds=emitted - self._started,
-                    learn_seconds=now - emitted,
-                    reward_mean=metrics.get("reward_mean"),
-                    length_mean=metrics.get("length_mean"),
-                    length_max=metrics.get("length_max"),
-                )
-            )
-            self._started, self._emitted = now, None
-
-    def close(self, closed: Sequence[Closed]) -> None:
-        """Take note of groups that a step closed."""
-        for one in closed:
-            for leaf, (fate, reason) in one.fates.items():
-                if reason == "replayed":
-                    continue  # counted when it was sampled
-                leaves = self.leaves.setdefault(fate.value, Leaves())
-                leaves.num += 1
-                for node, num in one.group.path(leaf):
-                    leaves.num_tokens += num if node.origin is Origin.SAMPLED else 0
 
 
 def simulate(method: Method, settings: Settings, model: Model | None = None) -> SimulationReport:
@@ -184,14 +133,13 @@ def make_report(driver: VirtualDriver, recorder: Recorder, reason: str) -> Simul
         raise LawBroken(
             f"the engine reported {use.num_made} tokens, the ledger has {ledger.spent[Unit.SAMPLED.value]}"
         )
-    size = driver.model.engine
-
-    def share(busy: float, whole: float) -> float:
-        return 1 - busy / whole if whole else 0.0
+    num_slots = sum(driver.engine.fleet.num_slots)
 
     def rate(amount: float) -> float:
         return amount / seconds if seconds else 0.0
 
+    begun = [*recorder.trained, *recorder.dropped, *_unfinished(driver)]
+    env, grader = driver.lines[EnvStep][0], driver.lines[Score][0]
     return SimulationReport(
         method=runner.method.name,
         seed=runner.settings.seed,
@@ -202,10 +150,15 @@ def make_report(driver: VirtualDriver, recorder: Recorder, reason: str) -> Simul
         sampled_per_second=rate(use.num_made),
         trained_per_second=rate(ledger.fates["trained"]),
         rollouts_per_second=rate(ledger.spent[Unit.ROLLOUTS.value]),
-        engine_idle_share=share(use.busy_seconds, seconds * size.num_workers),
-        slot_idle_share=share(use.slot_seconds, seconds * size.num_workers * size.num_slots),
-        learner_idle_share=share(driver.learner.busy_seconds, seconds),
+        engine_idle_share=_free(use.busy_seconds, seconds * len(driver.engine.workers) - use.lent_seconds),
+        slot_idle_share=_free(use.slot_seconds, seconds * num_slots),
+        learner_idle_share=_free(driver.learner.busy_seconds, seconds),
+        env_idle_share=None if env.num is None else _free(env.busy_seconds, seconds * env.num),
+        grader_idle_share=None if grader.num is None else _free(grader.busy_seconds, seconds * grader.num),
         queue_seconds_mean=use.queue_seconds / use.num_requests if use.num_requests else 0.0,
+        cost=_cost(driver),
+        length_distance=ks_distance(recorder.trained, begun),
+        splits=() if driver.elastic is None else tuple(driver.elastic.splits),
         ages=dict(sorted(recorder.ages.items())),
         leaves=dict(sorted(recorder.leaves.items())),
         spent=dict(ledger.spent),
@@ -213,3 +166,36 @@ def make_report(driver: VirtualDriver, recorder: Recorder, reason: str) -> Simul
         reasons=dict(sorted(ledger.reasons.items())),
         engine=use,
     )
+
+
+def _free(busy: float, whole: float) -> float:
+    return 1 - busy / whole if whole else 0.0
+
+
+def _cost(driver: VirtualDriver) -> float:
+    """Return the price of the run: every worker from its start to its end."""
+    learner = driver.model.learner
+    price = sum(worker.model.price for worker in driver.engine.workers) + learner.price * learner.num_workers
+    return price * driver.now / 3600
+
+
+def _unfinished(driver: VirtualDriver) -> list[int]:
+    """Return the sampled tokens of each rollout that is begun and was not closed.
+
+    One of a single turn counts with the length that it will have, of which the model knows; else those
+    that take longest would be taken for short ones.
+    """
+    runner, content = driver.runner, driver.engine.content
+    settings, found = runner.settings, []
+    for group in [*runner.groups.values(), *runner.held.values()]:
+        made: dict[str, int] = dict.fromkeys(group.streams, 0)
+        for node in group.nodes.values():
+            if node.origin is Origin.SAMPLED:
+                made[node.stream] += node.num_steps
+        for stream, num in made.items():
+            if isinstance(content, ModelledContent) and not settings.is_dialogue and "~" not in stream:
+                key = randomness.stream_key(settings.seed, group.task, stream)
+                start = group.nodes[group.root].num_steps
+                num = min(content.length(group.task, key, start, runner.version), settings.max_tokens)
+            found.append(num)
+    return found

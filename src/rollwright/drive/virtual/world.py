@@ -81,6 +81,7 @@ class Line:
     """Calls that wait in one line for ``num`` servers, first come first served; None is any number."""
 
     def __init__(self, num: int | None) -> None:
+        self.num = num
         self._free_at = None if num is None else [0.0] * num
         self.busy_seconds = self.wait_seconds = 0.0
         self.num_calls = 0

@@ -1,0 +1,1 @@
+"""What simulations measure, setups and schedulers by name, and pictures of several side by side."""
