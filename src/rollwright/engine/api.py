@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from rollwright.events import Sampled, Submit
+from rollwright.events import Failed, Sampled, Submit
 from rollwright.tree import GroupId, NodeId
 
 
@@ -30,8 +30,11 @@ class Engine(Protocol):
         """Stop the ask now and return the tokens not reported yet, with stop INTERRUPTED."""
         ...
 
-    def step(self) -> list[Sampled]:
-        """Decode until at least one chunk is due and return every chunk that is; [] when idle."""
+    def step(self) -> Sequence[Sampled | Failed]:
+        """Decode until at least one chunk is due and return every chunk that is; [] when idle.
+
+        An ask that this engine gives up for good is answered by a Failed of kind ``engine``.
+        """
         ...
 
     @property
@@ -44,3 +47,8 @@ class Engine(Protocol):
     def publish(self, version: int) -> None:
         """New weights are in place, whole, under this version; caches of older ones are dropped."""
         ...
+
+
+def ended(answers: Sequence[Sampled | Failed]) -> set[NodeId]:
+    """Return the asks that come to their end with these answers."""
+    return {a.ask for a in answers if isinstance(a, Failed) or a.stop is not None}

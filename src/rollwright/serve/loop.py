@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
-from rollwright.engine.api import Engine
+from rollwright.engine.api import Engine, ended
 from rollwright.errors import EngineError
-from rollwright.events import Sampled, Submit
+from rollwright.events import Failed, Sampled, Submit
 from rollwright.serve.refusals import Refused
 
 T = TypeVar("T")
@@ -137,8 +137,11 @@ class EngineLoop:
                 continue
             self.error = None
             for event in events:
-                owner = self._owners[event.ask] if event.stop is None else self._owners.pop(event.ask)
-                owner.on_sampled(event)
+                owner = self._owners.pop(event.ask) if ended([event]) else self._owners[event.ask]
+                if isinstance(event, Failed):
+                    owner.on_error(EngineError(event.message))
+                else:
+                    owner.on_sampled(event)
             self.after_step()
         self._fail_all(Refused("the server is shutting down", status=503))
 
