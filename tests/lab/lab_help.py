@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rollwright.config import RunConfig
 from rollwright.discovery import load_method
 from rollwright.drive.inline import InlineDriver
 from rollwright.drive.virtual import EngineModel, LogNormal, Model, TaskModel, VirtualDriver
@@ -28,8 +32,10 @@ from rollwright.events import (
 from rollwright.lab.simulate import Recorder
 from rollwright.runner import Runner, Settings
 from rollwright.store.journal import Journal
-from rollwright.store.layout import JOURNAL
+from rollwright.store.layout import JOURNAL, LOCK
+from rollwright.store.run import RunFolder
 from rollwright.testing.fake import FakeEngine, ToyTask, ToyTokenizer
+from rollwright.training.parts import plan_of
 from rollwright.tree import Group, Node, Origin, Sampling, StopReason, Trajectory
 
 Record = tuple[AnyEvent, Sequence[AnyCommand]]
@@ -163,3 +169,43 @@ def toy(folder: Path, method: str, num_steps: int = 4, max_turns: int = 2, bad: 
         runner = Runner(load_method(method), settings)
         InlineDriver(runner, FakeEngine(), World(task, ToyTokenizer(), (0,)), train, journal).run()
     return Runner(load_method(method), settings)
+
+
+TOY = f"{Path(__file__).with_name('toy_task.py')}:toy"
+
+
+def toy_folder(path: Path, method: str = "grpo", num_steps: int = 3, **changes: Any) -> Path:
+    """Record a whole run folder of the toy task, as `Training` would, but without a model."""
+    config = RunConfig(task=TOY, method=method, num_steps=num_steps, num_tasks=3, chunk=4, **changes)
+    chosen, task, settings = plan_of(config)
+    runner = Runner(chosen, settings)
+    world = World(task, ToyTokenizer(), (0,))
+
+    def train(batch: EmitBatch) -> Published:
+        return Published(step=batch.step, version=batch.version + 1)
+
+    with RunFolder.create(path, config) as folder, folder.journal() as journal:
+        metrics = folder.metrics()
+
+        def report(report: Report) -> None:
+            metrics.append({"kind": "step", "step": report.step, **report.metrics})
+
+        InlineDriver(runner, FakeEngine(), world, train, journal, report).run()
+        metrics.close()
+    return path
+
+
+def cut(source: Path, target: Path, num_records: int | None = None, num_bytes: int | None = None) -> Path:
+    """Copy a run folder with only the beginning of its journal."""
+    shutil.copytree(source, target)
+    data = (source / JOURNAL).read_bytes()
+    if num_records is not None:
+        num_bytes = sum(map(len, data.splitlines(keepends=True)[: num_records + 1]))
+    (target / JOURNAL).write_bytes(data[:num_bytes])
+    return target
+
+
+def lock(folder: Path, pid: int, host: str | None = None) -> None:
+    """Write a lock file as a process of this pid would."""
+    text = json.dumps({"pid": pid, "host": host or socket.gethostname()})
+    (folder / LOCK).write_text(text)

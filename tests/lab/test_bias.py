@@ -24,12 +24,16 @@ from lab_help import (
 from rollwright.errors import StoreError
 from rollwright.events import Finish, Published, Resumed, Retire, Started
 from rollwright.lab.bias import Bias, Comparison
-from rollwright.lab.bias import report as bias_of
+from rollwright.lab.bias import report as full_report
 from rollwright.lab.population import Population, read_population
 from rollwright.ledger import Fate
 from rollwright.store.journal import read
 from rollwright.store.layout import JOURNAL
 from rollwright.tree import Origin, StopReason
+
+
+def bias_of(folder, num_permutations: int = 100) -> Bias:
+    return full_report(folder, num_permutations)
 
 
 def step(number: int, groups: dict[str, list[tuple[int, float | None]]], trained: list[str]) -> list[Record]:
@@ -166,7 +170,7 @@ def test_april_trains_on_shorter_rollouts_than_it_samples(tmp_path) -> None:
     Kills: a report that only looks at what is lost in the end, which is next to nothing.
     """
     simulated(tmp_path, "april", num_steps=12, num_tasks=8, tasks=tuple(f"t/{k}" for k in range(400)))
-    bias = bias_of(tmp_path)
+    bias = bias_of(tmp_path, 1000)
     close = of(bias, "length at the close")
     assert close.mean_trained is not None and close.mean_sampled is not None and close.p_value is not None
     assert close.mean_trained < 0.9 * close.mean_sampled
@@ -229,7 +233,7 @@ def test_case_s08_a_task_that_is_never_trained_is_named(tmp_path) -> None:
     for k in range(6):
         groups = {f"t/{task}#{k}": [(3, 1.0)] for task in range(3)} | {f"t/3#{k}": [(60, 0.0)]}
         records += step(k, groups, [f"t/{task}#{k}/0" for task in range(3)])
-    bias = bias_of(write(tmp_path, [*records, *end(5, [])]))
+    bias = bias_of(write(tmp_path, [*records, *end(5, [])]), 1000)
     assert [(one.task, one.num_rollouts, one.num_tokens) for one in bias.never_trained] == [("t/3", 6, 360)]
     length = of(bias, "length")
     assert length.distance == pytest.approx(1 / 4) and length.p_value is not None and length.p_value < 0.01

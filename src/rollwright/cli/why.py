@@ -108,17 +108,16 @@ def _deadline(answer: Answer, what: str, deadline: float | None) -> str:
 
 
 def print_asks(console: Console, answer: Answer, num: int) -> None:
-    """Print the oldest open asks."""
+    """Print the oldest open asks; again: how often one was submitted again."""
     if not answer.asks or answer.phase == "done":
         return
     oldest = answer.asks[:num]
     heading(console, f"The oldest of {number(len(answer.asks))} open asks")
-    table = table_of("ask", "what", "state", ">tokens", ">versions", ">submitted again", ">age")
+    table = table_of("ask", "what", ">tokens", ">versions", ">again", ">age")
     for row in oldest:
         table.add_row(
             Text(row.ask),
-            row.kind,
-            row.state,
+            row.kind if row.state == "flying" else f"{row.kind} ({row.state})",
             number(row.tokens),
             ", ".join(map(str, row.versions)) or "-",
             number(row.submits),
