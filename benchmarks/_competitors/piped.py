@@ -8,12 +8,13 @@ import queue
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from _models import BenchModel
 
-from . import Timing, Workload, check_count, clock_name
+from . import Side, Timing, Workload, check_count, clock_name
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "rollwright"
@@ -110,6 +111,15 @@ def llama_cpp(file: Path, venv: Path, threads: int, num_slots: int, context: int
     python = _python(venv, "make_llama_env.sh")
     worker = [str(python), str(HERE / "llama_worker.py"), str(file)]
     return Piped("llama.cpp", [*worker, str(num_slots), str(context), str(threads)], {})
+
+
+def started(what: str, start: Callable[[], Piped]) -> list[Side]:
+    """Return the side that ``start`` makes, or say why it is left out."""
+    try:
+        return [start()]
+    except (FileNotFoundError, RuntimeError) as error:
+        print(f"{what} is left out: {error}", flush=True)
+        return []
 
 
 def site_packages(venv: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import decode
@@ -17,7 +18,7 @@ from _competitors.ours import Ours
 from _competitors.piped import Piped, vllm
 from _competitors.vllm_requirements import shared, wanted
 from _floor import LAYOUTS, PACKED, Floor, num_flops, step_shapes
-from _models import SHAPES, BenchModel, build
+from _models import SHAPES, BenchModel, build, endless
 
 from rollwright.engine.model import Decoder
 
@@ -47,6 +48,7 @@ def test_the_models_have_the_sizes_that_are_written_down() -> None:
 
 def test_no_token_ends_a_text(model: BenchModel) -> None:
     """Oracle: hand. Kills: an end token left in the config, so that lengths differ between the sides."""
+    assert endless(replace(model.cfg, eos_ids=(2, 3))) == model.cfg
     assert model.cfg.eos_ids == ()
     assert '"eos_token_id": null' in (model.folder / "config.json").read_text()
 
