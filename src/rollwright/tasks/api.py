@@ -7,10 +7,13 @@ so a branch needs no copy and a resumed run replays the turns of a path to get i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rollwright.grade.verdict import Verdict
 from rollwright.tree import TaskId
+
+__all__ = ["Observation", "Task", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +27,6 @@ class Observation:
     terminated: bool = False
     truncated: bool = False
     reward: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A grader's word. ``score`` None is not scored: it is never a zero.
-
-    ``status``: right, wrong, no_answer, truncated (these come from the model's output and carry a
-    score); grader_error, timeout, bad_data (these come from our side and carry None).
-    """
-
-    score: float | None
-    status: str
-    extracted: str | None = None
-    detail: str = ""
-    rewards: dict[str, float] = field(default_factory=dict)
 
 
 class Task(Protocol):
