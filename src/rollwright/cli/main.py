@@ -19,6 +19,7 @@ from rollwright.cli.methods import methods
 from rollwright.cli.replay import replay
 from rollwright.cli.serve import serve
 from rollwright.cli.show import show
+from rollwright.cli.simulate import simulate
 from rollwright.cli.tasks import tasks
 from rollwright.cli.timeline import timeline
 from rollwright.cli.train import train
@@ -32,6 +33,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "show": show,
     "why": why,
     "timeline": timeline,
+    "simulate": simulate,
     "eval": evaluate,
     "serve": serve,
     "methods": methods,

@@ -7,7 +7,7 @@ import msgspec
 from rollwright import rng as randomness
 from rollwright.drive.virtual.content import ModelledContent
 from rollwright.drive.virtual.driver import VirtualDriver
-from rollwright.drive.virtual.engine import EngineUse
+from rollwright.drive.virtual.course import EngineUse
 from rollwright.drive.virtual.model import Model
 from rollwright.errors import LawBroken
 from rollwright.events import EnvStep, Score
