@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from schedule_world import World
 
+TEXT = st.lists(st.integers(0, 1), min_size=1, max_size=12)
 GROUPS = st.sampled_from(["a", "b", "c"])
 
 
@@ -18,7 +19,7 @@ class Machine(RuleBasedStateMachine):
         num_pages=st.integers(2, 14),
         max_rows=st.integers(1, 5),
         more=st.integers(0, 8),
-        page=st.sampled_from([1, 2, 4]),
+        page=st.sampled_from([1, 2, 4, 7]),
     )
     def begin(self, num_pages: int, max_rows: int, more: int, page: int) -> None:
         self.world = World(num_pages=num_pages, max_rows=max_rows, token_budget=max_rows + more, page=page)
@@ -26,7 +27,7 @@ class Machine(RuleBasedStateMachine):
     @rule(
         source=st.integers(0, 100),
         keep=st.integers(0, 30),
-        more=st.lists(st.integers(0, 1), min_size=1, max_size=12),
+        more=TEXT,
         num_new=st.integers(1, 12),
         group=GROUPS,
         priority=st.integers(0, 1),
@@ -43,6 +44,19 @@ class Machine(RuleBasedStateMachine):
         tokens = [*begin, *more][:room]
         for _ in range(num):
             world.add(tokens, min(num_new, room - len(tokens) + 1), group, priority=priority)
+
+    @rule(
+        which=st.integers(0, 100), more=TEXT, num_new=st.integers(1, 12), num=st.integers(1, 3), group=GROUPS
+    )
+    def go_on(self, which: int, more: list[int], num_new: int, num: int, group: str) -> None:
+        """Add the next turn of a sequence that ended, or several that go on from it."""
+        world = self.world
+        room = world.scheduler.num_pages * world.page
+        texts = [text for name, text in world.tokens.items() if name not in world.open and len(text) < room]
+        if texts:
+            text = [*texts[-1 - which % len(texts)], *more][:room]
+            for _ in range(num):
+                world.add(text, min(num_new, room - len(text) + 1), group)
 
     @rule(num=st.integers(1, 6), sample=st.integers(0, 1))
     def step(self, num: int, sample: int) -> None:
@@ -112,5 +126,6 @@ class TestMachine(Machine.TestCase):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 class TestMachineForLong(Machine.TestCase):
-    settings = settings(max_examples=800, stateful_step_count=40, deadline=None)
+    settings = settings(max_examples=600, stateful_step_count=40, deadline=None)
