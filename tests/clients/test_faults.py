@@ -16,7 +16,7 @@ from client_help import (
     serve,
     wait_until,
 )
-from fakes import FakeLlamaCpp, FakeSGLang, FakeVLLM
+from fake_servers import FakeLlamaCpp, FakeSGLang, FakeVLLM
 from starlette.responses import JSONResponse
 
 from rollwright.clients.wire import Waits

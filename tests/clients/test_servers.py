@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from client_help import BYTES, ask, connected, fake, run_to_end, wait_until
-from fakes import FakeLlamaCpp, FakeSGLang, FakeVLLM, logprobs, top
+from fake_servers import FakeLlamaCpp, FakeSGLang, FakeVLLM, logprobs, top
 
 from rollwright.errors import EngineError, UnknownName
 from rollwright.tree import Sampling, StopReason
