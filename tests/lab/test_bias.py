@@ -164,6 +164,25 @@ def test_grpo_selects_nothing(runs) -> None:
     assert (bias.task_distance, bias.never_trained, bias.tokens_trained_share) == (0.0, (), 1.0)
 
 
+def test_steps_that_overlap_select_nothing_either(runs, tmp_path) -> None:
+    """Oracle: closed form. Two steps ahead, grpo trains on everything all the same, at every moment.
+
+    Kills: rollouts of a later step that count as passed over by the close of an earlier one.
+    """
+    folder = runs["ahead"][0]
+    bias = bias_of(folder)
+    assert [(one.distance, one.p_value) for one in bias.comparisons] == [(0.0, None)] * 4
+    records = list(read(folder / JOURNAL))
+    for place in (len(records) // 3, len(records) // 2, len(records) - 40):
+        part = tmp_path / str(place) / JOURNAL
+        part.parent.mkdir()
+        data = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+        part.write_bytes(b"".join(data[: place + 1]))
+        bias = bias_of(part)
+        assert bias.num_sampled == bias.num_trained and bias.num_undecided > 0
+        assert all(one.distance in (0.0, None) for one in bias.comparisons)
+
+
 def test_april_trains_on_shorter_rollouts_than_it_samples(tmp_path) -> None:
     """Oracle: the mechanism. An early close takes the groups that finish first: the shorter ones.
 

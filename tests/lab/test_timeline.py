@@ -205,3 +205,17 @@ def test_rates_of_a_run_by_hand(tmp_path) -> None:
             expected[second] += num / (ended - began)
     assert list(edges) == pytest.approx(list(range(21)))
     assert list(rates) == pytest.approx(expected, abs=1e-5)
+
+
+def test_steps_that_overlap(tmp_path) -> None:
+    """Oracle: the simulator's own account, and that a step ahead begins before the one before it is over."""
+    driver, recorder = simulated(tmp_path, num_ahead=1)
+    activity = read_activity(tmp_path / JOURNAL)
+    found, known = idle(activity), make_report(driver, recorder, "")
+    assert found.learner_idle == pytest.approx(known.learner_idle_share)
+    assert found.engine_idle == pytest.approx(known.engine_idle_share, abs=2e-3)
+    busy = (1 - found.learner_idle) + (1 - found.engine_idle)
+    assert found.overlap == pytest.approx(busy - (1 - found.both_idle)) and found.overlap > 0.02
+    steps = steps_of(activity)
+    assert [step.step for step in steps] == list(range(6))
+    assert all(after.began < before.ended for before, after in pairwise(steps))

@@ -64,7 +64,7 @@ def loaded(activity: Activity, folder) -> Trace:
     return msgspec.json.decode(write_trace(activity, folder / "trace.json").read_bytes(), type=Trace)
 
 
-@pytest.fixture(scope="module", params=["grpo", "april", "dapo"])
+@pytest.fixture(scope="module", params=["grpo", "april", "dapo", "ahead"])
 def both(request, runs, tmp_path_factory) -> tuple[Activity, Trace]:
     activity = read_activity(runs[request.param][0] / JOURNAL)
     return activity, loaded(activity, tmp_path_factory.mktemp("trace"))

@@ -64,6 +64,20 @@ def test_a_run_cut_anywhere(whole, tmp_path) -> None:
         assert answer.phase == runner.phase.value and answer.notes == []
 
 
+def test_steps_that_overlap(tmp_path) -> None:
+    """Oracle: a runner that is given the same events: every step's waits, the oldest step first."""
+    path = toy_folder(tmp_path / "run", driver="async", num_ahead=1)
+    num_overlaps = 0
+    for place in range(10, len(records(path)), 37):
+        answer = explain(cut(path, tmp_path / str(place), place))
+        runner = runner_after(path, place)
+        assert answer.waits == runner.waits() and answer.notes == []
+        assert answer.step == runner.step_number + 1
+        num_overlaps += len({wait.step for wait in answer.waits}) > 1
+        assert answer.phase == runner.phase.value
+    assert num_overlaps > 2
+
+
 def test_the_end_and_why(whole, tmp_path) -> None:
     """Oracle: the Finish that the journal holds; a reason by hand where the learner was too late."""
     answer = explain(whole)

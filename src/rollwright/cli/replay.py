@@ -111,6 +111,7 @@ def print_state(console: Console, state: State, num: int) -> None:
     heading(console, f"Phase {state.phase}, {duration(state.seconds)} into the run")
     for wait in state.waits:
         console.print(Text(f"  waits for {wait.what}: {len(wait.asks) or 1}, since {duration(wait.since)}"))
+    _rows(console, "open steps (from 0)", state.steps, num, ("step", "phase", "round", "groups"))
     _rows(console, "groups", state.groups, num, _GROUP)
     _rows(console, "open asks", state.asks, num, _ASK)
     heading(console, "Ledger")

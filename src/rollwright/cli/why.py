@@ -16,6 +16,7 @@ from rollwright.store.strict import dumps
 
 if TYPE_CHECKING:
     from rollwright.lab.why import Answer
+    from rollwright.runner import Wait
 
 
 def why(
@@ -61,6 +62,8 @@ def why(
 
 def lines(answer: Answer) -> list[str]:
     """Return the answer in sentences."""
+    from rollwright.lab.doing import text_of
+
     found = [f"{answer.path}: {_process(answer)}"]
     if answer.phase == "done":
         found.append(f"It ended in version {answer.version}: {answer.end}.")
@@ -71,7 +74,8 @@ def lines(answer: Answer) -> list[str]:
     where = f"It {verb} in {step}, version {answer.version}, phase {answer.phase}"
     found.append(f"{where} for {since}: {answer.phase_text}.")
     for wait, follows in zip(answer.waits, answer.follows, strict=True):
-        found.append(f"  {_deadline(answer, wait.what, wait.deadline)}: {follows}.")
+        what, age = text_of(wait), duration(max(0.0, answer.seconds - wait.since))
+        found.append(f"  step {wait.step + 1}: {what}, for {age}; {_deadline(answer, wait)}: {follows}.")
     if answer.silence is not None:
         found.append(f"Its last event was {answer.last_event}, {duration(answer.silence)} ago.")
     if answer.end is not None:
@@ -93,18 +97,18 @@ def _process(answer: Answer) -> str:
     return ways[answer.state]
 
 
-def _deadline(answer: Answer, what: str, deadline: float | None) -> str:
-    if deadline is None:
-        return f"{what}: no deadline"
-    left = deadline - answer.seconds
+def _deadline(answer: Answer, wait: Wait) -> str:
+    if wait.deadline is None:
+        return "no deadline"
     if not answer.pid:
-        return f"{what}: the deadline is set anew when the run goes on; then"
-    if left < 0:
-        return (
-            f"{what}: its deadline passed {duration(-left)} ago, but a thread that is busy with one piece of "
-            "work looks at deadlines only after it; then"
-        )
-    return f"{what}: in {duration(left)}"
+        return "a new deadline when the run goes on, and then"
+    left = wait.deadline - answer.seconds
+    if left >= 0:
+        return f"in {duration(left)}"
+    return (
+        f"the deadline passed {duration(-left)} ago, but a thread looks at deadlines between two pieces of "
+        "work, and this one takes long; then"
+    )
 
 
 def print_asks(console: Console, answer: Answer, num: int) -> None:

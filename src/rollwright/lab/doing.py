@@ -60,8 +60,8 @@ def doing(
         return Doing("done", activity.finish, activity.finished_at or now)
     if not waits:
         return Doing("rollouts", "it waits for nothing that its journal names", now)
-    phase = "learning" if any(wait.what == "learner" for wait in waits) else waits[0].phase
-    return Doing(phase, " and ".join(map(text_of, waits)), min(wait.since for wait in waits))
+    oldest = [wait for wait in waits if wait.step == waits[0].step]
+    return Doing(oldest[0].phase, " and ".join(map(text_of, oldest)), min(wait.since for wait in oldest))
 
 
 def text_of(wait: Wait) -> str:

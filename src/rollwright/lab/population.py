@@ -21,7 +21,8 @@ class Sample:
 
     Args:
         group, task, name: of its visit; ``name`` is ``"<group>/<stream>"``.
-        first: number of the closes before it began (`Population.closes`).
+        first: number of the close that first passes over it, if it is not in its batch
+            (`Population.closes`): that of the step that it was begun for.
         spans: [from, to) positions of its path that were sampled; a fork has its parent's, too.
         seconds: from its prompt to its grade; None if it has no grade.
         reward: the grader's; None is not scored.
@@ -59,19 +60,21 @@ class Population:
 
     Attributes:
         samples: by name, in order of their beginning.
-        closes: steps whose rollouts were closed, in order.
+        closes: steps whose rollouts were closed, in order; open: those that are not closed yet.
         retired: groups that left the run, with the number of closes until then.
         finish: why the run ended; None while it has not.
     """
 
     samples: dict[str, Sample] = field(default_factory=dict)
     closes: list[int] = field(default_factory=list)
+    open: list[int] = field(default_factory=list)
     retired: dict[str, int] = field(default_factory=dict)
     finish: str | None = None
     _at: dict[str, tuple[int, int]] = field(default_factory=dict)  # ask: attempt, next position
     _prompted: dict[str, float] = field(default_factory=dict)
     _batches: dict[int, list[Sample]] = field(default_factory=dict)
     _scoring: set[str] = field(default_factory=set)
+    _first: dict[str, int] = field(default_factory=dict)
 
     def take(self, event: AnyEvent, decisions: Sequence[Decision]) -> None:
         """Take the next record."""
@@ -118,6 +121,13 @@ class Population:
     def _decision(self, decision: Decision) -> None:
         if decision.type in ("Submit", "Fork"):
             self._submitted(decision)
+        elif decision.type == "Reset":
+            # With several steps open, a later round of an older one is taken for one of the newest.
+            self._first[decision.group] = len(self.closes) + max(0, len(self.open) - 1)
+        elif decision.type == "SetTimer":
+            kind, _, step = decision.timer.partition(":")
+            if kind == "rollouts" and int(step) not in (*self.open, *self.closes[-1:]):
+                self.open.append(int(step))
         elif decision.type == "EmitBatch":
             self._close(decision.step)
             leaves = [t.leaf for group in decision.groups for t in group.trajectories if not t.replayed]
@@ -145,7 +155,8 @@ class Population:
             self.samples[name].is_open = True
             return
         task = decision.group.rpartition("#")[0]
-        sample = Sample(decision.group, task, name, len(self.closes))
+        first = max(len(self.closes), self._first.get(decision.group, 0))
+        sample = Sample(decision.group, task, name, first)
         parent = self.samples.get(_stream_of_node(decision.parent))
         if parent is not None:
             inside = [[a, min(b, decision.start)] for a, b in parent.spans]
@@ -155,6 +166,7 @@ class Population:
     def _close(self, step: int) -> None:
         if not self.closes or step > self.closes[-1]:
             self.closes.append(step)
+        self.open = [other for other in self.open if other > step]
 
     # ------------------------------------------------------------ what became of them
 

@@ -51,11 +51,22 @@ class GroupRow(msgspec.Struct, frozen=True):
     is_held: bool
 
 
+class StepRow(msgspec.Struct, frozen=True):
+    """A step that is open: its phase, since when in seconds of the run, rounds of Allocate, and groups."""
+
+    step: int
+    phase: str
+    round: int
+    groups: int
+    since: float
+
+
 class State(msgspec.Struct, frozen=True):
     """Everything that a run's next decision depends on, but for the plans' own course.
 
     Args:
-        phase, step, version: where it is; the step counts from 0.
+        phase, step, version: where it is; the step counts from 0 and is the oldest that is not over.
+        steps: those that are open; several are when rollouts run ahead.
         seconds: of the run, at the last event.
         end_reason: why it ended, empty while it has not.
         waits, groups, asks: see their classes.
@@ -68,6 +79,7 @@ class State(msgspec.Struct, frozen=True):
     version: int
     seconds: float
     end_reason: str
+    steps: list[StepRow]
     waits: list[Wait]
     groups: list[GroupRow]
     asks: list[AskRow]
@@ -84,6 +96,10 @@ def state_of(runner: Runner) -> State:
         version=runner.version,
         seconds=runner.last_at,
         end_reason=runner.end_reason,
+        steps=[
+            StepRow(step.number, step.phase.value, step.round, len(step.groups), step.since)
+            for step in runner.steps.values()
+        ],
         waits=runner.waits(),
         groups=[
             *(group_row(group) for group in runner.groups.values()),
