@@ -39,9 +39,55 @@ class Deadlines:
 
     Args:
         rollouts_s: for the rollouts of one step; what is in flight then is lost with a reason.
+        learner_s: for one update; then the run ends, and can be resumed.
+        grader_s: for one grade; then it failed. Threads are needed for it: driver ``"async"``.
+        environment_s: for one prompt or environment step, likewise.
+        engine_s: for one step of the engine, likewise; then the run ends, and can be resumed.
     """
 
     rollouts_s: float = 3600.0
+    learner_s: float = 3600.0
+    grader_s: float = 600.0
+    environment_s: float = 600.0
+    engine_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class FailureConfig:
+    """What failures lead to, beside ``retries`` and ``on_failure``.
+
+    Args:
+        backoff_s: seconds until the first retry, doubled for each next one, ≥ 0; 0 retries at once.
+        min_group: scored rollouts that a group with failures needs, or it is dropped, ≥ 1.
+        quarantine_after: visits in a row without any scored rollout after which a task is passed over, ≥ 0;
+            0 never.
+        quarantine_visits: how often it is passed over then, ≥ 1.
+        retries: the number of retries for one kind of failure: data, grader, environment, engine, worker.
+        on_failure: what a lost rollout takes with it, for one kind of failure.
+    """
+
+    backoff_s: float = 0.0
+    min_group: int = 1
+    quarantine_after: int = 0
+    quarantine_visits: int = 3
+    retries: dict[str, int] = field(default_factory=dict)
+    on_failure: dict[str, Literal["drop_sample", "drop_group", "stop"]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapConfig:
+    """How rollouts, grades and updates overlap with driver ``"async"``.
+
+    Args:
+        graders: grades at once, ≥ 1; more than one needs a grader that several threads may call.
+        environments: prompts and environment steps at once, ≥ 1, likewise.
+        publish: ``"interrupt"`` lets sequences go on under new weights; ``"drain"`` lets those that run end
+            under the old ones first.
+    """
+
+    graders: int = 1
+    environments: int = 1
+    publish: Literal["interrupt", "drain"] = "interrupt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +124,15 @@ class RunConfig:
         retries: how often a failed ask is tried again, ≥ 0.
         on_failure: what a rollout that is lost for good takes with it.
         max_age: versions that a trajectory may lag behind, ≥ 0; None is any.
-        driver: who carries the run out: ``"inline"`` this process, ``"ray"`` actors on one machine or many.
+        num_ahead: steps whose rollouts may run before the update that they would wait for, ≥ 0; 0 is in turn.
+        max_carry: steps that an unfinished group may be carried over, ≥ 0; one that may not is waited for.
+            None is any number.
+        driver: who carries the run out: ``"inline"`` one thread, ``"async"`` threads that overlap, ``"ray"``
+            actors on one machine or many.
         address: of a running Ray cluster, ``"auto"`` for this machine's; None starts one for the run.
         out: run folder of a new run; None is a new one under ``runs/``.
         resume: run folder to go on with; None starts a new run.
-        sampling, deadlines, ray: sections of their own.
+        sampling, deadlines, failures, overlap, ray: sections of their own.
         budget: limits by unit (`rollwright.ledger.Unit`), each ≥ 0; a unit that is not named has none.
         method_options: the method's own options.
         task_options: the task's own options.
@@ -119,12 +169,16 @@ class RunConfig:
     retries: int = 1
     on_failure: Literal["drop_sample", "drop_group", "stop"] = "drop_sample"
     max_age: int | None = None
-    driver: Literal["inline", "ray"] = "inline"
+    num_ahead: int = 0
+    max_carry: int | None = None
+    driver: Literal["inline", "async", "ray"] = "inline"
     address: str | None = None
     out: str | None = None
     resume: str | None = None
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     deadlines: Deadlines = field(default_factory=Deadlines)
+    failures: FailureConfig = field(default_factory=FailureConfig)
+    overlap: OverlapConfig = field(default_factory=OverlapConfig)
     ray: CrewSettings = field(default_factory=CrewSettings)
     budget: dict[str, float] = field(default_factory=dict)
     method_options: dict[str, Any] = field(default_factory=dict)
@@ -141,7 +195,13 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-_SECTIONS: dict[str, type] = {"sampling": SamplingConfig, "deadlines": Deadlines, "ray": CrewSettings}
+_SECTIONS: dict[str, type] = {
+    "sampling": SamplingConfig,
+    "deadlines": Deadlines,
+    "failures": FailureConfig,
+    "overlap": OverlapConfig,
+    "ray": CrewSettings,
+}
 _TABLES = (*_SECTIONS, "budget", "method_options", "task_options")
 
 

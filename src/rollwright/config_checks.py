@@ -11,10 +11,11 @@ import msgspec
 
 from rollwright.errors import ConfigError, UnknownName
 from rollwright.ledger import Unit
+from rollwright.runner.settings import FailureKind
 from rollwright.store.layout import CHECKPOINTS, CONFIG, JOURNAL
 
 if TYPE_CHECKING:
-    from rollwright.config import RunConfig
+    from rollwright.config import FailureConfig, RunConfig
 
 _WORDS = {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}
 
@@ -108,7 +109,11 @@ _RULES: list[Rule] = [
         lambda value: value > 0,
         "a number > 0: greedy sampling has nothing to train on",
     ),
-    *_more_than_zero("lr", "max_grad_norm", "deadlines.rollouts_s"),
+    *_more_than_zero("lr", "max_grad_norm", "deadlines.rollouts_s", "deadlines.learner_s"),
+    *_more_than_zero("deadlines.grader_s", "deadlines.environment_s", "deadlines.engine_s"),
+    *_at_least(0, "num_ahead", "max_carry", "failures.backoff_s", "failures.quarantine_after"),
+    *_at_least(1, "failures.min_group", "failures.quarantine_visits"),
+    *_at_least(1, "overlap.graders", "overlap.environments"),
     ("betas", lambda betas: all(0 <= beta < 1 for beta in betas), "two numbers in [0, 1)"),
     ("sampling.top_p", lambda value: 0 < value <= 1, "a number in (0, 1]"),
     ("sampling.min_p", _share, "a number in [0, 1]"),
@@ -149,6 +154,11 @@ def check(config: RunConfig) -> None:
             raise UnknownName("unit in [budget]", unit, known)
         if not amount >= 0:
             raise ConfigError(f"budget.{unit}: given {amount!r}, expected a number ≥ 0")
+    _check_kinds(config.failures)
+    if config.driver != "async" and config.overlap != type(config.overlap)():
+        raise ConfigError(
+            f"[overlap] given with driver = {config.driver!r}; expected driver = 'async', or leave it out"
+        )
     if config.driver != "ray":
         given = {"address": config.address is not None, "[ray]": config.ray != type(config.ray)()}
         if names := [name for name, is_given in given.items() if is_given]:
@@ -161,6 +171,17 @@ def check(config: RunConfig) -> None:
             "resume needs checkpoints: given resume with checkpoint_every = 0; set checkpoint_every to 1 or "
             "more, or leave resume out to start a new run"
         )
+
+
+def _check_kinds(failures: FailureConfig) -> None:
+    kinds = get_args(FailureKind)
+    for name in ("retries", "on_failure"):
+        for kind in getattr(failures, name):
+            if kind not in kinds:
+                raise UnknownName(f"kind of failure in [failures.{name}]", kind, kinds)
+    for kind, num in failures.retries.items():
+        if num < 0:
+            raise ConfigError(f"failures.retries.{kind}: given {num!r}, expected 0 or more")
 
 
 def check_resume(config: RunConfig) -> None:

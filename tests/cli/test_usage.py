@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from rollwright.cli import launch
-from rollwright.config import Deadlines, RunConfig, SamplingConfig, load_config
+from rollwright.config import (
+    Deadlines,
+    FailureConfig,
+    OverlapConfig,
+    RunConfig,
+    SamplingConfig,
+    load_config,
+)
 from rollwright.drive.ray.settings import CrewSettings
 from rollwright.errors import StoreError
 from rollwright.ledger import Unit
@@ -57,6 +64,8 @@ GIVEN = {
     "retries": 0,
     "on_failure": "drop_group",
     "max_age": 4,
+    "num_ahead": 2,
+    "max_carry": 3,
     "driver": "ray",
     "address": "auto",
     "out": "somewhere",
@@ -64,9 +73,24 @@ GIVEN = {
     "sampling.top_p": 0.9,
     "sampling.top_k": 5,
     "sampling.min_p": 0.1,
-    "deadlines.rollouts_s": 1.0,
+    **{f"deadlines.{f.name}": 1.0 + k for k, f in enumerate(fields(Deadlines))},
+    "failures.backoff_s": 0.5,
+    "failures.min_group": 2,
+    "failures.quarantine_after": 3,
+    "failures.quarantine_visits": 4,
+    "failures.retries.grader": 5,
+    "failures.on_failure.engine": "stop",
     **{f"ray.{f.name}": type(f.default)(7 + k) for k, f in enumerate(fields(CrewSettings))},
     **{f"budget.{unit.value}": 10.0 + k for k, unit in enumerate(Unit)},
+}
+
+
+# They need another driver than the address does.
+OVERLAP = {
+    "driver": "async",
+    "overlap.graders": 2,
+    "overlap.environments": 3,
+    "overlap.publish": "drain",
 }
 
 
@@ -79,26 +103,27 @@ def _words(given: dict[str, object]) -> list[str]:
 
 
 def _get(config: RunConfig, key: str) -> object:
-    first, _, rest = key.partition(".")
-    value = getattr(config, first)
-    if not rest:
-        return value
-    return value[rest] if isinstance(value, dict) else getattr(value, rest)
+    value: object = config
+    for name in key.split("."):
+        value = value[name] if isinstance(value, dict) else getattr(value, name)
+    return value
 
 
 def test_every_key_is_a_flag(rollwright, started) -> None:
     """Oracle: enumeration of the config's own fields. Kills: a key that no flag sets."""
-    sections = {"sampling": SamplingConfig, "deadlines": Deadlines, "ray": CrewSettings}
+    kinds = (SamplingConfig, Deadlines, FailureConfig, OverlapConfig, CrewSettings)
+    sections = dict(zip(("sampling", "deadlines", "failures", "overlap", "ray"), kinds, strict=True))
     expected = {
         f"{f.name}.{g.name}" if f.name in sections else f.name
         for f in fields(RunConfig)
         for g in (fields(sections[f.name]) if f.name in sections else (f,))
     } - {"task", "resume", "budget", "method_options", "task_options"}
-    assert expected == {key for key in GIVEN if not key.startswith("budget.")}
-    assert rollwright("train", "lake", *_words(GIVEN)).code == 0
-    (config,) = started
-    assert config.task == "lake"
-    assert {key: _get(config, key) for key in GIVEN} == GIVEN
+    given = {".".join(key.split(".")[:2]) for key in (*GIVEN, *OVERLAP) if not key.startswith("budget.")}
+    assert expected == given
+    for number, some in enumerate((GIVEN, OVERLAP)):
+        assert rollwright("train", "lake", *_words(some)).code == 0
+        assert started[number].task == "lake"
+        assert {key: _get(started[number], key) for key in some} == some
 
 
 def test_flags_override_the_file_and_the_file_the_defaults(rollwright, started, tmp_path) -> None:

@@ -30,8 +30,8 @@ _GROUPS = {
     "Evaluation and checkpoints": (
         *("eval_every", "eval_tasks", "eval_samples", "checkpoint_every", "keep_checkpoints"),
     ),
-    "Machine and failures": ("threads", "device", "retries", "on_failure", "deadlines"),
-    "Where it runs": ("driver", "address", "ray"),
+    "Machine and failures": ("threads", "device", "retries", "on_failure", "deadlines", "failures"),
+    "Where it runs": ("driver", "num_ahead", "max_carry", "overlap", "address", "ray"),
     "Run folder": ("out", "resume"),
 }
 _OPTIONS = {

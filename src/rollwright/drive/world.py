@@ -61,8 +61,8 @@ class World:
 
     def retire(self, group: str) -> None:
         """Forget the states of a closed group."""
-        for node in [node for node in self._states if node.startswith(f"{group}/")]:
-            del self._states[node]
+        for node in [node for node in list(self._states) if node.startswith(f"{group}/")]:
+            self._states.pop(node, None)  # a thread that was given up may still add some
 
     def _guard(self, ask: str, kind: str, work: Callable[[], Event]) -> Event:
         try:

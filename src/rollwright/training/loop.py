@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ class Training:
         self._evaluate(0 if not self.is_resumed else self.runner.version)
         try:
             reason = self.driver.run(self.is_resumed, self.extend_to)
-            if reason is not None:
+            if reason is not None and not self.runner.batch:  # else the learner did not answer
                 self._finish()
             return reason
         finally:
@@ -142,7 +143,7 @@ class Training:
 
     def _record(self, report: Report) -> None:
         """Write a step's metrics row and groups, unless they are there already."""
-        closed = self.runner.take_closed()
+        closed = self.runner.take_closed(report.step)
         for step in sorted({c.step for c in closed}):
             mine = [c for c in closed if c.step == step]
             fates = {leaf: fate for c in mine for leaf, fate in c.fates.items()}
@@ -172,12 +173,11 @@ class Training:
         parts, config = self.parts, self.config
         tasks = parts.task.ids("test")[: config.eval_tasks]
         stops = parts.settings.sampling.stop_strings
-        results = []
+        results, engine = [], parts.evaluator()
         for temperature, samples in ((1.0, config.eval_samples), (0.0, 1)):
             sampling = Sampling(temperature, stop_strings=stops)
-            result, _ = evaluate(
-                parts.engine, parts.world, parts.settings, tasks, samples, sampling, parts.drive_evaluation
-            )
+            drive = partial(parts.drive_evaluation, engine=engine)
+            result, _ = evaluate(engine, parts.world, parts.settings, tasks, samples, sampling, drive)
             results.append(result)
         return results[0], results[1]
 
@@ -206,12 +206,14 @@ class Training:
                     batches[command.version] = command
                 elif isinstance(command, Report):
                     self._record(command)
-            if isinstance(event, Published) and self.runner.version > version:
-                self.parts.catch_up(list(batches.values()))
-                batches.clear()
+            if isinstance(event, Published):
+                # Not the next batch, which may have been given out in the same breath: the learner still
+                # owes that one.
+                done = [number for number in batches if number < self.runner.version]
+                self.parts.catch_up([batches.pop(number) for number in done])
             return commands
 
         if not check_replay(self.folder.journal_path, fold):
             self.is_resumed = False
-        self.parts.engine.publish(self.runner.version)
+        self.parts.publish(self.runner.version)
         self.started_at = self.runner.last_at

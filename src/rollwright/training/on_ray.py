@@ -29,6 +29,7 @@ from rollwright.drive.ray.crew import Crew
 from rollwright.drive.ray.driver import RayDriver
 from rollwright.drive.ray.recipe import Files, Recipe, Weights
 from rollwright.drive.world import World
+from rollwright.engine.api import Engine
 from rollwright.engine.checkpoint import Tokenizer, load_model
 from rollwright.engine.inprocess import LocalEngine
 from rollwright.engine.model import Decoder, DecoderConfig
@@ -212,7 +213,13 @@ class RayParts(Parts):
         """Return the Ray driver; its learner trains, not ``train``."""
         return RayDriver(runner, self.crew, journal, on_report, time.monotonic, started_at)
 
-    def drive_evaluation(self, runner: Runner) -> None:
+    def publish(self, version: int) -> None:
+        self.engine.publish(version)
+
+    def evaluator(self) -> Engine:
+        return self.engine
+
+    def drive_evaluation(self, runner: Runner, engine: Engine) -> None:
         RayDriver(runner, self.crew, is_guest=True).run()
 
     def save(self, folder: Path, keep: int) -> None:

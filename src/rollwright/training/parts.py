@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 import time
@@ -15,8 +16,10 @@ import torch
 from rollwright.chat import ChatFormat, load_template
 from rollwright.config import RunConfig
 from rollwright.discovery import load_method, method_factories
+from rollwright.drive.asynchronous import AsyncDriver, Limits
 from rollwright.drive.inline import InlineDriver, Sink
 from rollwright.drive.world import World
+from rollwright.engine.api import Engine
 from rollwright.engine.checkpoint import Tokenizer, load_model, load_tokenizer
 from rollwright.engine.inprocess import LocalEngine
 from rollwright.engine.model import Decoder
@@ -35,7 +38,12 @@ from rollwright.tree import Sampling
 
 @dataclass
 class Parts:
-    """What a run is made of. The engine and the learner share the model's weights."""
+    """What a run is made of.
+
+    Args:
+        model: the learner's weights.
+        engine: samples for training; its model is the learner's, or a copy where both work at once.
+    """
 
     config: RunConfig
     path: Path
@@ -57,13 +65,53 @@ class Parts:
         started_at: float,
     ) -> Driver:
         """Return what carries out the runner's commands with these parts."""
-        return InlineDriver(
-            runner, self.engine, self.world, train, journal, on_report, time.monotonic, started_at
+        if self.config.driver == "inline":
+            return InlineDriver(
+                runner, self.engine, self.world, train, journal, on_report, time.monotonic, started_at
+            )
+        overlap, waits = self.config.overlap, self.config.deadlines
+        limits = Limits(
+            num_graders=overlap.graders,
+            num_environments=overlap.environments,
+            grader_s=waits.grader_s,
+            environment_s=waits.environment_s,
+            engine_s=waits.engine_s,
+            publish=overlap.publish,
+        )
+        return AsyncDriver(
+            runner=runner,
+            engine=self.engine,
+            world=self.world,
+            train=train,
+            load=self.copy_weights,
+            journal=journal,
+            on_report=on_report,
+            started_at=started_at,
+            limits=limits,
         )
 
-    def drive_evaluation(self, runner: Runner) -> None:
+    def copy_weights(self) -> None:
+        """Give the engine's model the learner's weights, whole; nothing to do where they are the same."""
+        if self.engine.model is not self.model:
+            with torch.no_grad():
+                mine = zip(self.engine.model.parameters(), self.model.parameters(), strict=True)
+                for to, source in mine:
+                    to.copy_(source)
+
+    def publish(self, version: int) -> None:
+        """Put the learner's weights into the engine, as this version."""
+        self.copy_weights()
+        self.engine.publish(version)
+
+    def evaluator(self) -> Engine:
+        """Return an engine that has the learner's weights and nothing of the training in flight."""
+        if self.config.driver == "inline" and not self.settings.num_ahead:
+            return self.engine
+        return LocalEngine(self.model, self.tokenizer, version=self.learner.version)
+
+    def drive_evaluation(self, runner: Runner, engine: Engine) -> None:
         """Run a runner that evaluates to its end."""
-        InlineDriver(runner, self.engine, self.world).run()
+        InlineDriver(runner, engine, self.world).run()
 
     def save(self, folder: Path, keep: int) -> None:
         """Write a checkpoint of the learner into the folder of checkpoints."""
@@ -152,7 +200,8 @@ def build_here(config: RunConfig) -> Parts:
         task=task,
         tokenizer=tokenizer,
         model=model,
-        engine=LocalEngine(model, tokenizer),
+        # A learner that works at the same time must not change the weights that are sampled from.
+        engine=LocalEngine(copy.deepcopy(model) if config.driver == "async" else model, tokenizer),
         learner=learner,
         world=World(task, tokenizer, eos_ids, chat),
         settings=settings,
@@ -197,6 +246,15 @@ def settings_of(config: RunConfig, task: Task) -> Settings:
         on_failure=config.on_failure,
         max_age=config.max_age,
         rollout_deadline=config.deadlines.rollouts_s,
+        learn_deadline=config.deadlines.learner_s,
+        retries_by_kind=dict(config.failures.retries),
+        on_failure_by_kind=dict(config.failures.on_failure),
+        backoff=config.failures.backoff_s,
+        min_group=config.failures.min_group,
+        quarantine_after=config.failures.quarantine_after,
+        quarantine_visits=config.failures.quarantine_visits,
+        num_ahead=config.num_ahead,
+        max_carry=config.max_carry,
         chunk=config.chunk,
     )
 
