@@ -41,7 +41,10 @@ def trained() -> tuple[dict[str, int], list[tuple[str, str]]]:
         [text * 3 for text in HOSTILE] + ["x 12 345  6789 don't we'll  \n\n y\n"] * 9, trainer
     )
     model = json.loads(raw.to_str())["model"]
-    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+    vocab = model["vocab"]
+    for word in ("indented", "Hello"):  # no merges lead to these
+        vocab.setdefault(word, len(vocab))
+    return vocab, [tuple(merge) for merge in model["merges"]]
 
 
 VOCAB, MERGES = trained()
@@ -167,7 +170,8 @@ def test_names_and_paths_of_models(tmp_path, monkeypatch):
     assert find_model("lake") == Path("lake")
 
 
-def test_metadata_and_places_are_those_of_the_package(tmp_path):
+@pytest.mark.parametrize("length", [1, 17, 33, 49])
+def test_metadata_and_places_are_those_of_the_package(tmp_path, length):
     """Oracle: gguf's own reader: every field, and every tensor's values. Broken by: another alignment."""
     writer = gguf.GGUFWriter(str(tmp_path / "m.gguf"), "llama")
     writer.add_custom_alignment(64)
@@ -183,7 +187,7 @@ def test_metadata_and_places_are_those_of_the_package(tmp_path):
     for kind, value in numbers.items():
         getattr(writer, f"add_{kind}")(f"x.{kind}", value)
     writer.add_bool("x.bool", True)
-    writer.add_string("x.text", "é\n")
+    writer.add_string("x.text", "é\n" * length)
     writer.add_array("x.numbers", [1, -2, 3])
     writer.add_array("x.words", ["a", "", "é"])
     rng = np.random.default_rng(0)
@@ -211,7 +215,8 @@ def test_a_part_of_a_file_is_refused(tmp_path):
     """Oracle: every cut of a file's metadata, and a cut tensor. Broken by: reading beyond the end."""
     whole = write(tmp_path / "t.gguf").read_bytes()
     part = tmp_path / "part.gguf"
-    for size in [0, 3, 4, 7, 20, *range(100, len(whole) - 40, len(whole) // 40)]:
+    end = len(whole.rstrip(b"\0"))
+    for size in [0, 3, 4, 7, 20, *range(100, end, len(whole) // 40), end - 1]:
         part.write_bytes(whole[:size])
         with pytest.raises(ModelError, match="cannot be read as GGUF"):
             GgufFile(part)
