@@ -23,13 +23,17 @@ class Cache:
         self._idle: dict[int, OrderedDict[Key, int]] = {}  # life -> idle entries, the oldest first
         self._num_idle: dict[int, int] = {}
 
-    def have(self, life: int, request: Request) -> int:
-        """Return how many of the tokens before the request's own the worker of ``life`` holds."""
+    def have(self, life: int, request: Request, num_context: int) -> int:
+        """Return how many of a request's first ``num_context`` tokens the worker of ``life`` holds.
+
+        They are the path's, and then its own that were made before.
+        """
         known = self._known.get(request.command.group)
         if not known:
             return 0
         get = known.get
-        return max(min(get((life, node.stream), 0), node.start + num) for node, num in request.path)
+        own = min(get((life, request.stream), 0), num_context)
+        return max(own, *[min(get((life, node.stream), 0), node.start + num) for node, num in request.path])
 
     def note(self, life: int, request: Request, num: int) -> None:
         """The worker holds the stream up to ``num`` tokens from the root, and the prompt."""
@@ -65,7 +69,10 @@ class Cache:
         return self._num_idle.get(life, 0)
 
     def rest(self, life: int, key: Key, num: int) -> None:
-        """Nothing live uses the entry any more: it stays, as the most recently used."""
+        """Nothing live uses the entry any more: it stays, as the most recently used, if it was made."""
+        group, stream = key
+        if (life, stream) not in self._known.get(group, ()):
+            return
         idle = self._idle.setdefault(life, OrderedDict())
         self._num_idle[life] = self._num_idle.get(life, 0) + num - idle.pop(key, 0)
         idle[key] = num

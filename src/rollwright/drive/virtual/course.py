@@ -77,7 +77,8 @@ class Course:
     # ------------------------------------------------------------ what a placement may ask
 
     def _num_cached(self, worker: int, job: Job) -> int:
-        return self.cache.have(self.workers[worker].life, self.live[job.ask].request)
+        live = self.live[job.ask]
+        return self.cache.have(self.workers[worker].life, live.request, live.num_context)
 
     def _holders(self, job: Job) -> list[int]:
         lives = [life for life in self.cache.lives(job.group) if life in self._worker_of]
@@ -88,7 +89,7 @@ class Course:
         limit = worker.model.kv_tokens
         if limit is None:
             return True
-        num = live.num_context + 1
+        num = live.num_context + worker.load + 1  # and a step of everybody: else it would be put back at once
         if worker.has_group(job.group):
             num -= live.request.path[0][1]
         held = worker.num_held(self.clock.now)
@@ -115,6 +116,10 @@ class Course:
         self.use.queue_seconds += now - live.since
         live.worker, live.since = worker, now
         worker.seat(live)
+        if worker.model.kv_tokens is not None:  # what it will use must not be evicted before it joins
+            group, root = live.request.command.group, live.request.path[0][0]
+            self.cache.rouse(worker.life, (group, live.request.stream))
+            self.cache.rouse(worker.life, (group, root.stream))
         self.fleet.seat(worker.index)
         self._wake_by(worker, worker.boundary(now))
 
@@ -165,16 +170,17 @@ class Course:
         """At a boundary: report what is due, let sequences join, set the pace of the next steps."""
         if wish != worker.wakes:
             return ()  # a later wish took its place
-        now = self.clock.now
+        now, limit = self.clock.now, worker.model.kv_tokens
+        if limit is not None:  # what had to go for the steps since the last wake
+            self.cache.shrink(worker.life, max(0, limit - worker.num_held(now)))
         events = [self._report_due(worker, live) for live in worker.take_due(now)]
         if worker.joining and not worker.is_lent:
             self._join(worker)
         num_most = None
-        if worker.model.kv_tokens is not None:
-            events += self._make_room(worker)
+        if limit is not None:
+            events += self._make_room(worker, limit)
             if worker.batch:
-                left = worker.model.kv_tokens - worker.num_held(now)
-                num_most = max(1, left // len(worker.batch))
+                num_most = max(1, (limit - worker.num_held(now)) // len(worker.batch))
         worker.wake_at = None  # wishes made meanwhile are met here
         worker.set_busy(bool(worker.batch), now)
         if worker.batch:
@@ -201,17 +207,13 @@ class Course:
                 live.answer = self.content.answer(live.request, worker.version)
             else:
                 live.answer = self.content.renew(live.answer, live.num_reported, worker.version)
-            missing = live.num_context - self.cache.have(worker.life, live.request)
+            missing = live.num_context - self.cache.have(worker.life, live.request, live.num_context)
             elsewhere = 0 if fetch is None else self._best_elsewhere(worker, live)
             num = min(missing, max(0, elsewhere - (live.num_context - missing)))
             num_fetched += num
             live.prefilled += missing - num
             num_prefilled += missing - num
             self.cache.note(worker.life, live.request, live.num_context)
-            if worker.model.kv_tokens is not None:
-                group, root = live.request.command.group, live.request.path[0][0]
-                self.cache.rouse(worker.life, (group, live.request.stream))
-                self.cache.rouse(worker.life, (group, root.stream))
             worker.join(live)
             worker.plan_report(live)
         worker.joining.clear()
@@ -223,13 +225,11 @@ class Course:
         """Return the most tokens of the context that any worker with the same weights holds."""
         lives = self.cache.lives(live.request.command.group)
         same = [life for life in lives if getattr(self._worker_of.get(life), "version", -1) == worker.version]
-        return max((self.cache.have(life, live.request) for life in same), default=0)
+        return max((self.cache.have(life, live.request, live.num_context) for life in same), default=0)
 
-    def _make_room(self, worker: Worker) -> list[Sampled]:
-        """Evict what is idle, then put the youngest back, until one more step fits."""
-        limit, events = worker.model.kv_tokens, []
-        assert limit is not None
-        now = self.clock.now
+    def _make_room(self, worker: Worker, limit: int) -> list[Sampled]:
+        """Put the youngest back until one more step fits, and evict what is idle."""
+        now, events = self.clock.now, []
         while len(worker.batch) > 1 and worker.num_held(now) + len(worker.batch) > limit:
             last = min(worker.batch.values(), key=lambda live: (live.job.priority, -live.job.number))
             events += self.put_back(last)
