@@ -328,6 +328,15 @@ def test_cached_pages_that_are_taken_over_are_not_counted_as_free():
     w.run()
 
 
+def test_one_that_fills_the_whole_pool_runs_alone():
+    """Oracle: hand. 8 tokens in 2 pages of 4: no page is left to go on in, and none is needed."""
+    w = world(num_pages=2, page=4, max_rows=2)
+    w.add([1] * 8, num_new=1)
+    w.add([2] * 2, num_new=7)
+    w.run()
+    assert num_computed(w) == 16
+
+
 def test_short_runs_do_not_keep_one_alone_from_its_end():
     """Oracle: hand. Forks of forks put one token into each page; one that follows needs the whole pool."""
     w = world(num_pages=6, page=4, max_rows=2)
