@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 from serve_help import BYTES, TEMPLATE, ScriptedEngine, SlowEngine, client, config, serve, stream, wait_until
 
 from rollwright.chat import ChatTemplate
+from rollwright.engine.checkpoint import Tokenizer
 from rollwright.engine.inprocess import LocalEngine
 from rollwright.engine.model import new_model
 from rollwright.serve.capture import read_groups
-from rollwright.tasks.tokenizer import EOS
+from rollwright.tasks.tokenizer import EOS, byte_tokenizer
 from rollwright.tree import Origin, StopReason
 
 PATH = "/v1/chat/completions"
@@ -289,3 +291,47 @@ def test_observations_are_observations(server):
         (group,) = read_groups(http.get("/rollout/origins").json())
     origins = [node.origin for node in group.nodes.values()]
     assert origins == [Origin.PROMPT, Origin.SAMPLED, Origin.OBSERVATION, Origin.SAMPLED]
+
+
+class CountingTokenizer(Tokenizer):
+    """Counts the ids that it encodes, and on which threads."""
+
+    num_encoded = 0
+
+    def encode(self, text):
+        ids = super().encode(text)
+        self.num_encoded += len(ids)
+        self.threads = {*getattr(self, "threads", ()), threading.current_thread().name}
+        return ids
+
+
+def test_p01_only_what_is_new_is_encoded():
+    """Case P01. Closed form: 128 turns of 500 new tokens are 64,000 encoded ones, not 4,128,000; and long
+    texts are not encoded on the thread that all requests wait for."""
+    turns, each = 128, 500
+    tokenizer = CountingTokenizer(byte_tokenizer(), "bytes", (1,))
+    said = [*BYTES.encode("ok"), 1]
+    engine = ScriptedEngine(tokenizer, [(said, StopReason.EOS)] * turns, context=1 << 17)
+    frame = len(BYTES.encode(f"[user]{EOS}[assistant]"))
+    with serve(engine, TEMPLATE).running() as server, client(server) as http:
+        messages, before = [], tokenizer.num_encoded
+        for _ in range(turns):
+            messages.append(user("x" * (each - frame)))
+            response = http.post("/rollout/r/v1/chat/completions", json={"messages": messages}).json()
+            messages.append(response["choices"][0]["message"])
+        assert tokenizer.num_encoded - before == turns * each == 64_000
+        record = http.get("/rollout/r").json()
+    ids, mask = one_row(record)
+    assert len(ids) == turns * (each + len(said)) and sum(mask) == turns * len(said)
+    assert any(name.startswith("asyncio") for name in tokenizer.threads)
+
+
+def test_several_prompts_in_one_recorded_call(server):
+    """Hand: each prompt of a completion is a call of its own, with its own answers."""
+    with client(server) as http:
+        body = {"prompt": ["one", "two"], "n": 2, "max_tokens": 3, "seed": 1, "return_token_ids": True}
+        choices = http.post("/rollout/several/v1/completions", json=body).json()["choices"]
+        record = http.get("/rollout/several").json()
+    assert [c["prompt"] for c in record["calls"]] == ["one", "two"]
+    made = [list(group.response(t).tokens) for group in read_groups(record) for t in group.trajectories]
+    assert made == [c["token_ids"] for c in choices]

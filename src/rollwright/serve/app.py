@@ -27,6 +27,7 @@ from rollwright.serve.requests import ChatRequest, CompletionRequest, parse
 from rollwright.serve.service import Service, Work
 from rollwright.serve.weights import update
 
+_LARGE = 1 << 14  # bytes of a request whose text is encoded on another thread
 _OPEN_PATHS = frozenset({"/health"})
 
 
@@ -70,12 +71,14 @@ class Routes:
         return found
 
     async def completions(self, request: Request) -> Response:
-        wanted = parse(await self._body(request), CompletionRequest)
-        return Answering(self.jobs, self.service.completion(wanted, request.path_params.get("rollout_id")))
+        body, rollout_id = await self._body(request), request.path_params.get("rollout_id")
+        wanted = parse(body, CompletionRequest)
+        return Answering(self.jobs, await self.service.completion(wanted, rollout_id, len(body) > _LARGE))
 
     async def chat(self, request: Request) -> Response:
-        wanted = parse(await self._body(request), ChatRequest)
-        return Answering(self.jobs, self.service.chat(wanted, request.path_params.get("rollout_id")))
+        body, rollout_id = await self._body(request), request.path_params.get("rollout_id")
+        wanted = parse(body, ChatRequest)
+        return Answering(self.jobs, await self.service.chat(wanted, rollout_id, len(body) > _LARGE))
 
     async def models(self, request: Request) -> Response:
         model = {"id": self.service.name, "object": "model", "created": 0, "owned_by": "rollwright"}
@@ -105,7 +108,8 @@ class Routes:
         if request.method == "DELETE":
             self.service.rollouts.delete(name)
             return as_json({"id": name, "deleted": True})
-        return as_json(self.service.rollouts.get(name).rollout.to_json())
+        record = self.service.rollouts.get(name).rollout.to_json()
+        return Response(await asyncio.to_thread(msgspec.json.encode, record), 200, {}, "application/json")
 
     async def weights(self, request: Request) -> Response:
         try:

@@ -64,7 +64,7 @@ class Call:
         return {
             "call": self.number,
             **self.asked,
-            "sampling": msgspec.to_builtins(self.sampling),
+            "sampling": self.sampling,
             "num_prompt": len(self.prompt),
             "group": self.group,
             "goes_on_from": self.goes_on,
@@ -214,11 +214,11 @@ class Rollout:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as plain values (docs/serve.md says what is what)."""
+        """Return the record as values that msgspec writes as JSON (docs/serve.md says what is what)."""
         return {
             "id": self.id,
             "calls": [call.to_json() for call in self.calls],
-            "groups": [msgspec.to_builtins(group) for group in self.to_groups()],
+            "groups": self.to_groups(),
         }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ class Recorded:
 
     def __init__(self, id: str, template: ChatTemplate | None, tokenizer: Encoder) -> None:
         self.rollout = Rollout(id)
+        self.lock = asyncio.Lock()  # one prompt at a time: encoding may happen on another thread
         self._chat = None if template is None else Dialogue(template, tokenizer)
         self._plain = Dialogue(_PLAIN, tokenizer)
 

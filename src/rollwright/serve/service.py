@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from rollwright.chat import ChatTemplate, Dialogue, Turn
+from rollwright.chat import ChatTemplate
 from rollwright.engine.checkpoint import Tokenizer
-from rollwright.errors import DataError
 from rollwright.events import Sampled, Submit
 from rollwright.rng import stream_key
 from rollwright.serve.answers import Answer, ChatAnswer, CompletionAnswer
 from rollwright.serve.choices import Choice
 from rollwright.serve.jobs import Limits, Recorder
+from rollwright.serve.prompts import Prompt, Prompts
 from rollwright.serve.refusals import Refused
-from rollwright.serve.requests import ChatRequest, Common, CompletionRequest, content_text
-from rollwright.serve.rollouts import Recorded, Rollouts, need, render
+from rollwright.serve.requests import ChatRequest, Common, CompletionRequest
+from rollwright.serve.rollouts import Recorded, Rollouts, need
 from rollwright.serve.text import TextStream
 
+T = TypeVar("T")
 _QUIET_CHUNK = 4  # tokens between reports of a request that does not stream: how late an abort may come
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """Ids to continue, and the dialogue they belong to in a recorded rollout."""
-
-    ids: tuple[int, ...]
-    asked: Mapping[str, Any]
-    dialogue: Dialogue | None = None
-    turn: Turn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +70,36 @@ class Service:
     ) -> None:
         self.name, self.tokenizer, self.template = name, tokenizer, template
         self.context, self.vocab_size, self.limits = context, vocab_size, limits
+        self.prompts = Prompts(tokenizer, template, context, vocab_size)
         self.rollouts = Rollouts(template, tokenizer, limits.max_rollouts)
-        self._begin = self._begin_ids()
 
-    def completion(self, request: CompletionRequest, rollout_id: str | None) -> Work:
+    async def completion(
+        self, request: CompletionRequest, rollout_id: str | None, is_large: bool = False
+    ) -> Work:
         """Prepare a text completion.
+
+        Args:
+            request: what is wanted.
+            rollout_id: the rollout that records it, if any.
+            is_large: encode on another thread, since others wait for this one.
 
         Raises:
             Refused: the request cannot be served.
         """
         num_top = self._num_top("logprobs", request.logprobs)
         recorded = None if rollout_id is None else self.rollouts.open(rollout_id)
-        prompts = [self._prompt(p, request.add_special_tokens, recorded) for p in _prompts(request.prompt)]
-        if recorded is not None and len(prompts) > 1:
-            raise Refused(
-                f"prompt has {len(prompts)} prompts; a rollout records one prompt a call", param="prompt"
-            )
+        given = _prompts(request.prompt)
+
+        def encode() -> list[Prompt]:
+            return [self.prompts.of_text(prompt, request.add_special_tokens, recorded) for prompt in given]
+
+        prompts = await _off(recorded, is_large, encode)
         answer = CompletionAnswer(self.name, self.tokenizer, num_top, *_wishes(request))
         max_tokens = 16 if request.max_tokens is None else request.max_tokens
         return self._work(request, answer, prompts, _Asked(max_tokens, num_top or 0), rollout_id)
 
-    def chat(self, request: ChatRequest, rollout_id: str | None) -> Work:
-        """Prepare an answer in a dialogue.
+    async def chat(self, request: ChatRequest, rollout_id: str | None, is_large: bool = False) -> Work:
+        """Prepare an answer in a dialogue. Arguments as for `completion`.
 
         Raises:
             Refused: the request cannot be served.
@@ -108,63 +109,11 @@ class Service:
             raise Refused("top_logprobs needs logprobs: true", param="top_logprobs")
         num_top = self._num_top("top_logprobs", request.top_logprobs or 0) if request.logprobs else None
         recorded = None if rollout_id is None else self.rollouts.open(rollout_id)
-        prompt = self._chat_prompt(request, recorded)
+        prompt = await _off(recorded, is_large, lambda: self.prompts.of_chat(request, recorded))
         answer = ChatAnswer(self.name, self.tokenizer, num_top, *_wishes(request))
         given = (request.max_completion_tokens, request.max_tokens)
         max_tokens = next((num for num in given if num is not None), self.context - len(prompt.ids))
         return self._work(request, answer, [prompt], _Asked(max_tokens, num_top or 0), rollout_id)
-
-    # ------------------------------------------------------------------ prompts
-
-    def _prompt(self, prompt: str | Sequence[int], has_specials: bool, recorded: Recorded | None) -> Prompt:
-        asked = {"protocol": "completions", "prompt": prompt if isinstance(prompt, str) else list(prompt)}
-        if not isinstance(prompt, str):
-            return self._checked(Prompt(tuple(prompt), asked))
-        begin = self._begin if has_specials else ()
-        if recorded is None:
-            return self._checked(Prompt((*begin, *self.tokenizer.encode(prompt)), asked))
-        dialogue, turn = recorded.plain_turn(prompt)
-        return self._checked(Prompt((*begin, *turn.ids), asked, dialogue, turn))
-
-    def _chat_prompt(self, request: ChatRequest, recorded: Recorded | None) -> Prompt:
-        messages = [{**m, "content": content_text(m, i)} for i, m in enumerate(request.messages)]
-        if not messages:
-            raise Refused("messages is empty; give at least one", param="messages")
-        variables = dict(request.chat_template_kwargs or {})
-        asked: dict[str, Any] = {"protocol": "chat", "messages": request.messages}
-        if request.tools:
-            asked["tools"] = request.tools
-        if recorded is None:
-            text = render(self.template, messages, request.tools, variables)
-            return self._checked(Prompt(tuple(self.tokenizer.encode(text)), asked))
-        try:
-            dialogue, turn = recorded.chat_turn(messages, request.tools, variables)
-        except DataError as error:
-            raise Refused(str(error), param="messages") from error
-        return self._checked(Prompt(turn.ids, asked, dialogue, turn))
-
-    def _checked(self, prompt: Prompt) -> Prompt:
-        if max(prompt.ids, default=0) >= self.vocab_size:
-            outside = max(prompt.ids)
-            raise Refused(
-                f"prompt: id {outside} is outside the vocabulary of {self.vocab_size}", param="prompt"
-            )
-        if not prompt.ids:
-            raise Refused("the prompt has no tokens; give at least one", param="prompt")
-        if len(prompt.ids) >= self.context:
-            raise Refused(
-                f"the prompt has {len(prompt.ids)} tokens; a context of {self.context} leaves no room",
-                param="prompt",
-                code="context_length_exceeded",
-            )
-        return prompt
-
-    def _begin_ids(self) -> tuple[int, ...]:
-        """Return what the tokenizer's own rule puts before a text: a begin token, or nothing."""
-        plain = self.tokenizer.encode("a")
-        ruled = list(self.tokenizer.inner.encode("a", add_special_tokens=True).ids)
-        num = len(ruled) - len(plain)
-        return tuple(ruled[:num]) if num > 0 and ruled[num:] == plain else ()
 
     # ------------------------------------------------------------------ asks
 
@@ -211,7 +160,7 @@ class Service:
                     start=len(prompt.ids) if exact.start is None else exact.start,
                 )
                 asks.append((submit, choice))
-        recorder = None if recorded is None else _recorder(recorded, prompts[0], asks)
+        recorder = None if recorded is None else _recorder(recorded, prompts, base, request.n)
         return Work(request, answer, asks, recorder)
 
     def _submit(self, request: Common, asked: _Asked) -> Submit:
@@ -249,6 +198,12 @@ class Service:
         return num
 
 
+async def _off(recorded: Recorded | None, is_large: bool, work: Callable[[], T]) -> T:
+    """Do work for a rollout, one at a time for each; large work on another thread."""
+    async with contextlib.nullcontext() if recorded is None else recorded.lock:
+        return await asyncio.to_thread(work) if is_large else work()
+
+
 def _prompts(prompt: str | list[Any]) -> list[str | list[int]]:
     """Return the prompts of a request: one text, one list of ids, or a list of either."""
     if isinstance(prompt, str):
@@ -270,14 +225,17 @@ def _group(ids: Sequence[int], rollout_id: str | None) -> str:
     return f"rollout/{rollout_id}" if rollout_id is not None else f"prompt/{hash(tuple(ids[:64])):x}"
 
 
-def _recorder(recorded: Recorded, prompt: Prompt, asks: Sequence[tuple[Submit, Choice]]) -> Recorder:
-    """Note the call and return what takes its events."""
-    rewrite = None if prompt.turn is None or prompt.turn.rewrite is None else str(prompt.turn.rewrite)
-    sampling = asks[0][0].sampling
-    call = recorded.rollout.begin(prompt.asked, prompt.ids, sampling, len(asks), rewrite)
+def _recorder(recorded: Recorded, prompts: Sequence[Prompt], base: Submit, num: int) -> Recorder:
+    """Note a call for each prompt and return what takes their events."""
+    calls = []
+    for prompt in prompts:
+        rewrite = None if prompt.turn is None or prompt.turn.rewrite is None else str(prompt.turn.rewrite)
+        calls.append(recorded.rollout.begin(prompt.asked, prompt.ids, base.sampling, num, rewrite))
 
     def take(choice: Choice, event: Sampled) -> None:
-        recorded.rollout.take(call, choice.index, event)
+        place, number = divmod(choice.index, num)
+        prompt = prompts[place]
+        recorded.rollout.take(calls[place], number, event)
         if event.stop is not None and prompt.dialogue is not None and prompt.turn is not None:
             ids = [token for e in choice.events for token in e.tokens]
             if ids:
