@@ -13,6 +13,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.exceptions import UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 # Their modules import nothing heavy: torch and the like come when a command runs.
+from rollwright.cli.chat import chat
 from rollwright.cli.demo import demo
 from rollwright.cli.evaluate import evaluate
 from rollwright.cli.methods import methods
@@ -36,6 +37,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "simulate": simulate,
     "eval": evaluate,
     "serve": serve,
+    "chat": chat,
     "methods": methods,
     "tasks": tasks,
     "warmstart": warmstart,
