@@ -40,9 +40,10 @@ class Deadlines:
     Args:
         rollouts_s: for the rollouts of one step; what is in flight then is lost with a reason.
         learner_s: for one update; then the run ends, and can be resumed.
-        grader_s: for one grade; then it failed. Threads are needed for it: driver ``"async"``.
+        grader_s: for one grade; then it failed. Others must do it: driver ``"async"`` or ``"ray"``.
         environment_s: for one prompt or environment step, likewise.
-        engine_s: for one step of the engine, likewise; then the run ends, and can be resumed.
+        engine_s: for one step of the engine, likewise; then the run ends, and can be resumed (on Ray, the
+            worker is replaced).
     """
 
     rollouts_s: float = 3600.0

@@ -120,7 +120,7 @@ _RULES: list[Rule] = [
     *_at_least(0, "ray.workers", "ray.worker_cpus", "ray.worker_gpus", "ray.grader_cpus"),
     *_at_least(0, "ray.learner_cpus", "ray.learner_gpus"),
     *_at_least(1, "ray.graders", "ray.worker_asks", "ray.grader_asks", "ray.losses"),
-    *_more_than_zero("ray.start_s", "ray.work_s", "ray.grade_s", "ray.learner_s"),
+    *_more_than_zero("ray.start_s", "ray.setup_s"),
     ("task", bool, "a task's name"),
     ("method", bool, "a method's name"),
 ]

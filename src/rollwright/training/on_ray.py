@@ -28,6 +28,7 @@ from rollwright.drive.ray.cluster import connected
 from rollwright.drive.ray.crew import Crew
 from rollwright.drive.ray.driver import RayDriver
 from rollwright.drive.ray.recipe import Files, Recipe, Weights
+from rollwright.drive.ray.settings import Limits
 from rollwright.drive.world import World
 from rollwright.engine.api import Engine
 from rollwright.engine.checkpoint import Tokenizer, load_model
@@ -260,7 +261,9 @@ def build_on_ray(config: RunConfig) -> RayParts:
     here = build_here(dataclasses.replace(config, device="cpu"))
     with ExitStack() as stack:
         stack.enter_context(connected(config.address))
-        crew = Crew(_recipe(config, here), config.ray, lambda: parts.files())
+        waits = config.deadlines
+        limits = Limits(waits.grader_s, waits.environment_s, waits.engine_s)
+        crew = Crew(_recipe(config, here), config.ray, lambda: parts.files(), limits)
         parts = RayParts(**{**vars(here), "config": config, "engine": CrewEngine(crew)}, crew=crew, ray=stack)
         parts.ray = stack.pop_all()
     return parts
@@ -269,7 +272,7 @@ def build_on_ray(config: RunConfig) -> RayParts:
 def _recipe(config: RunConfig, here: Parts) -> Recipe:
     text = Text.of(here.tokenizer)
     threads = config.threads or max(1, int(config.ray.worker_cpus))
-    template = None if here.world.chat is None else here.world.chat.template
+    template = here.world.chat.template if isinstance(here.world.chat, ChatFormat) else None
     chat = None if template is None else (template.text, template.bos, template.eos, template.now)
     return Recipe(
         sampler=MakeSampler(here.model.cfg, text, threads, config.device),

@@ -20,13 +20,14 @@ from ray.cluster_utils import Cluster
 from rollwright.drive.ray.crew import Crew
 from rollwright.drive.ray.driver import RayDriver
 from rollwright.drive.ray.recipe import Recipe
-from rollwright.drive.ray.settings import CrewSettings
+from rollwright.drive.ray.settings import CrewSettings, Limits
 from rollwright.drive.world import World
 from rollwright.errors import LearnerError
 from rollwright.events import EmitBatch, Published
 from rollwright.runner import Runner
 from rollwright.testing.fake import EOS, FakeEngine, ToyTask, ToyTokenizer
 
+LIMITS = ("grader_s", "environment_s", "engine_s")
 MEMORY = 80 * 2**20  # of each machine's object store; Ray takes no less than 75 MB
 
 
@@ -95,10 +96,10 @@ def toy_crew(
     recipe: Recipe | None = None, clock: Callable[[], float] = time.monotonic, **settings: Any
 ) -> Iterator[Crew]:
     """A crew of toys, closed at the end."""
+    limits = Limits(**{name: settings.pop(name) for name in list(settings) if name in LIMITS})
     cfg = {"workers": 2, "graders": 1, "worker_cpus": 0.5, **settings}
-    crew = Crew(
-        recipe or Recipe(ToySampler, toy_world, ToyTrainer), CrewSettings(**cfg), first_files, clock=clock
-    )
+    recipe = recipe or Recipe(ToySampler, toy_world, ToyTrainer)
+    crew = Crew(recipe, CrewSettings(**cfg), first_files, limits, clock=clock)
     try:
         yield crew
     finally:

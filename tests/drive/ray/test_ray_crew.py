@@ -31,12 +31,13 @@ def recipe_of(task, sampler=ToySampler, trainer=ToyTrainer):
     return Recipe(sampler, functools.partial(toy_world, task), trainer)
 
 
-def run(fake, task=None, recipe=None, journal=None, num_each=2, run_options=None, **settings):
+def run(fake, task=None, recipe=None, journal=None, num_each=2, run_options=None, batches=None, **settings):
     """Run the toy task on the fake to its end; ``settings`` are the crew's."""
     task = task or ToyTask()
     runner = Runner(plain_method(num_each), toy_settings(task, **(run_options or {})))
     with toy_crew(recipe or recipe_of(task), fake.clock, **settings) as crew:
         it = Run(crew, runner, journal)
+        it.batches = it.batches if batches is None else batches
         it.reason, it.crew = it.driver.run(), crew
     return it
 
@@ -170,7 +171,7 @@ def test_the_machine_with_the_weights_is_lost(fake):
 
 
 def test_a_worker_that_hangs_is_replaced(fake):
-    """Oracle: the inline driver, and the fake's clock: after ``work_s`` others go on with its asks."""
+    """Oracle: the inline driver, and the fake's clock: after ``engine_s`` others go on with its asks."""
     hung = []
 
     def before(actor, call):
@@ -179,14 +180,14 @@ def test_a_worker_that_hangs_is_replaced(fake):
             hung.append(actor)
 
     fake.before_call = before
-    it = run(fake, work_s=30.0)
-    assert it.crew.workers.num_lost == 1 and hung[0].is_dead and fake.now > 30
+    it = run(fake, engine_s=30.0)
+    assert it.crew.workers.num_lost == 1 and hung[0].is_dead and 30 < fake.now < 60
     assert outcome(it.batches) == outcome(inline().batches)
 
 
 def test_a_grade_that_hangs_has_failed(fake, tmp_path):
     """Oracle: hand. Of the two jobs that the grader had, the one that it was at is a failure of ours with no
-    reward, the other is done again. Nobody waits for it longer than ``grade_s``.
+    reward, the other is done again. Nobody waits for it longer than ``grader_s``.
     """
     hung = []
 
@@ -198,7 +199,7 @@ def test_a_grade_that_hangs_has_failed(fake, tmp_path):
 
     fake.before_call = before
     journal = Journal(tmp_path / "journal.jsonl")
-    it = run(fake, journal=journal, grade_s=20.0)
+    it = run(fake, journal=journal, grader_s=20.0)
     journal.flush()
     events = [event for event, _ in read(journal.path)]
     assert [(e.ask, e.kind, e.message) for e in events if isinstance(e, Failed)] == [
@@ -311,18 +312,21 @@ def test_a_learner_that_fails_ends_the_run_with_everything_kept(fake, tmp_path):
 
     fake.before_call = before
     journal = Journal(tmp_path / "journal.jsonl")
-    it = run(fake, journal=journal)
-    assert it.reason == "the learner failed: given a batch for version 2 at version 7"
+    batches = []
+    with pytest.raises(LearnerError, match="given a batch for version 2 at version 7"):
+        run(fake, journal=journal, batches=batches)
     journal.flush()
+    last = [event for event, _ in read(journal.path)][-1]
+    assert isinstance(last, Failed) and (last.ask, last.kind) == ("learn:2", "learner")
     again = Runner(plain_method(2), toy_settings(ToyTask()))
     check_replay(journal.path, again.step)
     fake.before_call = lambda actor, call: None
     with toy_crew(recipe_of(ToyTask()), fake.clock) as crew:
-        crew.seat.since += it.batches[:2]
+        crew.seat.since += batches[:2]
         crew.version = again.version
         resumed = Run(crew, again)
         assert resumed.driver.run(is_resumed=True) == "all steps done"
-    assert outcome([*it.batches, *resumed.batches]) == outcome(inline().batches)
+    assert outcome([*batches, *resumed.batches]) == outcome(inline().batches)
 
 
 def test_learners_that_all_end_end_the_run(fake):
@@ -333,7 +337,8 @@ def test_learners_that_all_end_end_the_run(fake):
             fake.kill(actor, True)
 
     fake.before_call = before
-    assert "learners in a row ended" in run(fake, losses=3).reason
+    with pytest.raises(LearnerError, match="3 learners in a row ended"):
+        run(fake, losses=3)
 
 
 def test_a_checkpoint_is_where_the_next_learner_begins(fake):

@@ -16,6 +16,7 @@ from rollwright.errors import EngineError, GraderError, LawBroken, LearnerError,
 from rollwright.events import AnyEvent
 
 Events = Iterable[AnyEvent]
+Ref = Any  # ray.ObjectRef: stands for an answer that is on its way
 FOREVER = math.inf
 HOW_TO_GO_ON = "Everything acknowledged is kept: remove the cause, then resume the run"
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -44,14 +45,14 @@ class Calls:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._calls: dict[ray.ObjectRef, Call] = {}
+        self._calls: dict[Ref, Call] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def add(
         self,
-        ref: ray.ObjectRef,
+        ref: Ref,
         member: str,
         done: Callable[[Any], Events],
         failed: Callable[[Exception], Events],
@@ -60,7 +61,7 @@ class Calls:
         """Wait for a call from now on, so many seconds at most."""
         self._calls[ref] = Call(member, done, failed, self.clock() + seconds)
 
-    def limit(self, ref: ray.ObjectRef, seconds: float) -> None:
+    def limit(self, ref: Ref, seconds: float) -> None:
         """Give a call so many seconds from now on: what it was queued behind is done."""
         self._calls[ref].due = self.clock() + seconds
 
@@ -79,7 +80,7 @@ class Calls:
             ready, _ = ray.wait(list(self._calls), num_returns=len(self._calls), timeout=0)
         return [*self._answered(ready), *self._overdue()]
 
-    def _answered(self, ready: list[ray.ObjectRef]) -> Iterator[AnyEvent]:
+    def _answered(self, ready: list[Ref]) -> Iterator[AnyEvent]:
         for ref in ready:
             call = self._calls.pop(ref, None)
             if call is None:
@@ -98,7 +99,7 @@ class Calls:
                 yield from call.failed(Overdue(f"{call.member} did not answer in time"))
 
 
-def fetch(ref: ray.ObjectRef, seconds: float, what: str) -> Any:
+def fetch(ref: Ref, seconds: float, what: str) -> Any:
     """Wait for one answer.
 
     Raises:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,13 +50,27 @@ def _connect(address: str | None) -> bool:
             return False
         options = {"address": address} if address else {"include_dashboard": False}
         try:
-            ray.init(log_to_driver=False, logging_level="error", **options)
-        except (ConnectionError, RuntimeError, ValueError) as error:
+            if address not in (None, "auto"):
+                _knock(address)
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+        except (OSError, RuntimeError, ValueError) as error:
             raise ConfigError(
-                f"address: given {address!r}, where no cluster answers ({error}); start one with `ray start "
-                "--head`, or leave out --address to use this machine alone"
+                f"address: given {address!r}, where no cluster answers ({error}); expected the host:port "
+                "that `ray start --head` says, or 'auto' on a machine of the cluster. Without --address this "
+                "machine is used alone"
             ) from error
         return True
+
+
+def _knock(address: str) -> None:
+    """Try whether anybody listens there: Ray itself would end the process, after a minute.
+
+    Raises:
+        OSError, ValueError: nobody does, or it is no address.
+    """
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10.0):
+        pass
 
 
 @contextmanager

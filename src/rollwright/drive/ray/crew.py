@@ -9,12 +9,12 @@ import ray
 
 from rollwright.drive import placement as places
 from rollwright.drive.ray.actors import Place, Submission
-from rollwright.drive.ray.calls import HOW_TO_GO_ON, Calls, Events
+from rollwright.drive.ray.calls import HOW_TO_GO_ON, Calls, Events, Ref
 from rollwright.drive.ray.graders import Graders, Job
 from rollwright.drive.ray.hire import room_for_workers
 from rollwright.drive.ray.recipe import Files, Recipe
 from rollwright.drive.ray.seat import Seat
-from rollwright.drive.ray.settings import CrewSettings
+from rollwright.drive.ray.settings import CrewSettings, Limits
 from rollwright.drive.ray.workers import Workers
 from rollwright.errors import EngineError, GraderError, LearnerError, RollwrightError
 from rollwright.events import AnyEvent, Score
@@ -30,6 +30,7 @@ class Crew:
         recipe: how each makes its part.
         cfg: how many, and limits.
         checkpoint: gives the newest checkpoint, for a learner that begins.
+        limits: after how many seconds calls are given up.
         placement: which ask goes next, and to which worker.
         clock: seconds, monotonic.
     """
@@ -39,14 +40,15 @@ class Crew:
         recipe: Recipe,
         cfg: CrewSettings,
         checkpoint: Callable[[], Files],
+        limits: Limits | None = None,
         placement: places.Placement | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.cfg, self.clock = cfg, clock
+        self.cfg, self.clock, limits = cfg, clock, limits or Limits()
         self.calls = Calls(clock)
         self.seat = Seat(recipe.trainer, cfg, self.calls, checkpoint, self._publish)
-        self.workers = Workers(recipe.sampler, cfg, self.calls, placement, self.seat.send_weights)
-        self.graders = Graders(recipe.world, cfg, self.calls, self.workers.placer.hear)
+        self.workers = Workers(recipe.sampler, cfg, limits, self.calls, placement, self.seat.send_weights)
+        self.graders = Graders(recipe.world, cfg, limits, self.calls, self.workers.placer.hear)
         self.kept: list[AnyEvent] = []  # by a guest, for the driver whose crew this is
         self.num_versions = 0  # weights that were put into the object store
         self._num_wanted = cfg.workers
@@ -101,7 +103,7 @@ class Crew:
         self.workers.flush()
         self.graders.flush()
         self._check_served()
-        return self.calls.wait(min(seconds, 1.0))
+        return self.calls.wait(seconds)
 
     @property
     def num_owed(self) -> int:
@@ -114,7 +116,7 @@ class Crew:
         """Return (name, place, what it holds) of everyone; place None has not begun."""
         return [*self.workers.roster(), *self.graders.roster(), *self.seat.roster()]
 
-    def _publish(self, version: int, weights: ray.ObjectRef) -> None:
+    def _publish(self, version: int, weights: Ref) -> None:
         if version < self.version:
             raise LearnerError(
                 f"the learner came back with weights of version {version}, where version {self.version} was "

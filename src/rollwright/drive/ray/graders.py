@@ -8,12 +8,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-import ray
-
 from rollwright.drive.ray.actors import Place
-from rollwright.drive.ray.calls import FOREVER, HOW_TO_GO_ON, Calls, Events, Overdue, check_code, reason_of
+from rollwright.drive.ray.calls import (
+    FOREVER,
+    HOW_TO_GO_ON,
+    Calls,
+    Events,
+    Overdue,
+    Ref,
+    check_code,
+    reason_of,
+)
 from rollwright.drive.ray.hire import Actor, dismiss, hire_grader
-from rollwright.drive.ray.settings import CrewSettings
+from rollwright.drive.ray.settings import CrewSettings, Limits
 from rollwright.drive.world import Nodes, World
 from rollwright.errors import GraderError
 from rollwright.events import AnyEvent, EnvStep, Failed, Observed, Reset, Score, WorkerLost
@@ -49,7 +56,7 @@ class Desk:
     name: str
     actor: Actor
     place: Place | None = None
-    jobs: dict[ray.ObjectRef, Job] = field(default_factory=dict)
+    jobs: dict[Ref, Job] = field(default_factory=dict)
     groups: set[GroupId] = field(default_factory=set)
     retired: list[GroupId] = field(default_factory=list)
 
@@ -57,12 +64,12 @@ class Desk:
 class Graders:
     """The graders of a crew. What finds no room waits here; the runner has no more of it in flight.
 
-    A grader that dies, or that is at one job for longer than ``grade_s``, is replaced. The job is done again
+    A grader that dies, or that is at one job for too long, is replaced. The job is done again
     after a death, up to ``losses`` times; one that takes too long has failed. The others start again.
 
     Args:
         make: the maker of each one's world.
-        cfg: limits.
+        cfg, limits: how many, how much, how long.
         calls: the driver's calls.
         on_outcome: called with (session, answer) for each environment step.
     """
@@ -71,10 +78,12 @@ class Graders:
         self,
         make: Callable[[], World],
         cfg: CrewSettings,
+        limits: Limits,
         calls: Calls,
         on_outcome: Callable[[str, Observed], None] = lambda session, outcome: None,
     ) -> None:
-        self.make, self.cfg, self.calls, self.on_outcome = make, cfg, calls, on_outcome
+        self.make, self.cfg, self.limits = make, cfg, limits
+        self.calls, self.on_outcome = calls, on_outcome
         self.desks: dict[str, Desk] = {}
         self.waiting: deque[Job] = deque()
         self.num_lost = 0
@@ -131,12 +140,13 @@ class Graders:
         ref = desk.actor.serve.remote(job.command, job.task, job.nodes, job.truncated, retired)
         desk.jobs[ref] = job
         desk.groups.add(job.command.group)
-        seconds = self.cfg.grade_s if len(desk.jobs) == 1 else FOREVER  # it stands behind others
+        seconds = self._seconds(job) if len(desk.jobs) == 1 else FOREVER  # it stands behind others
         self._call(desk, ref, partial(self._served, desk, ref), seconds)
 
-    def _call(
-        self, desk: Desk, ref: ray.ObjectRef, done: Callable[..., Events], seconds: float = FOREVER
-    ) -> None:
+    def _seconds(self, job: Job) -> float:
+        return self.limits.grader_s if isinstance(job.command, Score) else self.limits.environment_s
+
+    def _call(self, desk: Desk, ref: Ref, done: Callable[..., Events], seconds: float = FOREVER) -> None:
         self.calls.add(ref, desk.name, done, partial(self._failed, desk), seconds)
 
     def _began(self, desk: Desk, place: Place) -> Events:
@@ -144,13 +154,14 @@ class Graders:
         self._num_barren = 0
         return ()
 
-    def _served(self, desk: Desk, ref: ray.ObjectRef, answer: AnyEvent) -> Events:
+    def _served(self, desk: Desk, ref: Ref, answer: AnyEvent) -> Events:
         job = desk.jobs.pop(ref)
         self._took_down.pop(job.command.ask, None)
         if isinstance(job.command, EnvStep) and isinstance(answer, Observed):
             self.on_outcome(job.session, answer)
         if desk.jobs:
-            self.calls.limit(next(iter(desk.jobs)), self.cfg.grade_s)
+            first = next(iter(desk.jobs))
+            self.calls.limit(first, self._seconds(desk.jobs[first]))
         return (answer,)
 
     def _failed(self, desk: Desk, error: Exception) -> Events:
@@ -177,7 +188,7 @@ class Graders:
         """Yield the failure of the job that its grader was at, if it is the job's fault."""
         ask, kind = job.command.ask, _KINDS[type(job.command)]
         if isinstance(error, Overdue):
-            yield Failed(ask=ask, kind=kind, message=f"no answer within {self.cfg.grade_s:g} s")
+            yield Failed(ask=ask, kind=kind, message=f"no answer within {self._seconds(job):g} s")
             return
         self._took_down[ask] += 1
         if (num := self._took_down[ask]) >= self.cfg.losses:

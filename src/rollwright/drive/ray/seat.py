@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import ray
 from ray.exceptions import RayError
 
 from rollwright.drive.ray.actors import Place
@@ -16,6 +15,7 @@ from rollwright.drive.ray.calls import (
     Calls,
     Events,
     Overdue,
+    Ref,
     check_code,
     fetch,
     reason_of,
@@ -45,6 +45,7 @@ class Seat:
 
     Attributes:
         since: the batches that were trained after the newest checkpoint.
+        error: why the learner failed, once it has.
     """
 
     def __init__(
@@ -53,17 +54,18 @@ class Seat:
         cfg: CrewSettings,
         calls: Calls,
         checkpoint: Callable[[], Files],
-        on_weights: Callable[[int, ray.ObjectRef], None],
+        on_weights: Callable[[int, Ref], None],
     ) -> None:
         self.make, self.cfg, self.calls = make, cfg, calls
         self.checkpoint, self.on_weights = checkpoint, on_weights
         self.since: list[EmitBatch] = []
+        self.error: Exception | None = None
         self.actor: Actor | None = None
         self.place: Place | None = None
         self.num_lost = 0
         self._num_barren = 0  # learners in a row that did nothing that was asked of them
         self._batch: EmitBatch | None = None  # what it is at
-        self._start: list[ray.ObjectRef] = []
+        self._start: list[Ref] = []
 
     def open(self) -> None:
         """Hire a learner if there is none, and bring it to where the last one was."""
@@ -74,8 +76,8 @@ class Seat:
         # A batch at a time: each is an object of its own and need not be copied into one list.
         version, weights = actor.restore.options(num_returns=2).remote(self.checkpoint(), *self.since)
         self._start = [begun, version]
-        self._call(begun, self._began, self.cfg.learner_s)
-        self._call(version, lambda version: self._has_weights(version, weights), self.cfg.learner_s)
+        self._call(begun, self._began, self.cfg.setup_s)
+        self._call(version, lambda version: self._has_weights(version, weights), self.cfg.setup_s)
 
     def close(self) -> None:
         """End it."""
@@ -104,8 +106,8 @@ class Seat:
             assert self.actor is not None
             try:
                 for ref in self._start:  # what went wrong then is told first
-                    fetch(ref, self.cfg.learner_s, "the learner's start")
-                files = fetch(self.actor.save.remote(), self.cfg.learner_s, "saving the learner")
+                    fetch(ref, self.cfg.setup_s, "the learner's start")
+                files = fetch(self.actor.save.remote(), self.cfg.setup_s, "saving the learner")
             except (RayError, Overdue) as error:
                 self._lose(error)
                 continue
@@ -119,7 +121,7 @@ class Seat:
             self.open()  # which gives them
             return
         version, weights = self.actor.weights.options(num_returns=2).remote()
-        self._call(version, lambda version: self._has_weights(version, weights), self.cfg.learner_s)
+        self._call(version, lambda version: self._has_weights(version, weights), self.cfg.setup_s)
 
     @property
     def is_training(self) -> bool:
@@ -127,18 +129,18 @@ class Seat:
 
     # ------------------------------------------------------------ answers
 
-    def _call(self, ref: ray.ObjectRef, done: Callable[[Any], Events], seconds: float) -> None:
+    def _call(self, ref: Ref, done: Callable[[Any], Events], seconds: float) -> None:
         self.calls.add(ref, NAME, done, self._failed, seconds)
 
     def _began(self, place: Place) -> Events:
         self.place = place
         return ()
 
-    def _has_weights(self, version: int, weights: ray.ObjectRef) -> Events:
+    def _has_weights(self, version: int, weights: Ref) -> Events:
         self.on_weights(version, weights)
         return ()
 
-    def _trained(self, batch: EmitBatch, published: Published, weights: ray.ObjectRef) -> Events:
+    def _trained(self, batch: EmitBatch, published: Published, weights: Ref) -> Events:
         self._batch, self._num_barren = None, 0
         self.since.append(batch)
         self.on_weights(published.version, weights)
@@ -152,7 +154,9 @@ class Seat:
             self._batch, self._num_barren = None, 0
             if batch is None:
                 raise
-            return (Failed(ask=f"learn:{batch.step}", kind="learner", message=str(failure)),)
+            self.error = failure
+            said = f"{type(failure).__name__}: {failure}"
+            return (Failed(ask=f"learn:{batch.step}", kind="learner", message=said),)
         self.open()
         if batch is not None:
             self.train(batch)

@@ -19,9 +19,7 @@ class CrewSettings:
         worker_asks: asks that a worker holds at once, ≥ 1; the rest waits with the driver.
         grader_asks: asks that a grader holds at once, ≥ 1.
         start_s: seconds without any worker, or any grader, until the run ends with an error, > 0.
-        work_s: seconds until a worker that gave no answer is replaced, > 0.
-        grade_s: seconds that one prompt, environment step or grade may take, > 0; its grader is replaced.
-        learner_s: seconds that a start, a save or a load of the learner may take, > 0.
+        setup_s: seconds that starting, saving or restoring the learner may take, > 0.
         losses: workers in a row that may end before any of them answered, ≥ 1; also how many graders one
             ask may take with it before it counts as failed.
     """
@@ -36,7 +34,20 @@ class CrewSettings:
     worker_asks: int = 256
     grader_asks: int = 8
     start_s: float = 300.0
-    work_s: float = 600.0
-    grade_s: float = 60.0
-    learner_s: float = 600.0
+    setup_s: float = 600.0
     losses: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds after which a call is given up, and its actor replaced.
+
+    Args:
+        grader_s: one grade; it has failed then.
+        environment_s: one prompt or environment step, likewise.
+        engine_s: a worker's next chunk, or a change of its weights; its asks go to others.
+    """
+
+    grader_s: float = 600.0
+    environment_s: float = 600.0
+    engine_s: float = 600.0

@@ -4,59 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import ray
 from ray.exceptions import ObjectLostError
 
 from rollwright.drive.place.group_home import GroupHome
 from rollwright.drive.placement import Fleet, Job, Placement
-from rollwright.drive.ray.actors import Order, Place, Submission, Worked
+from rollwright.drive.ray.actors import Place, Submission, Worked
 from rollwright.drive.ray.calls import (
     FOREVER,
     HOW_TO_GO_ON,
     Calls,
     Events,
+    Ref,
     cause_of,
     check_code,
     reason_of,
 )
-from rollwright.drive.ray.hire import Actor, dismiss, hire_worker
+from rollwright.drive.ray.hire import dismiss, hire_worker
+from rollwright.drive.ray.member import Held, Worker
 from rollwright.drive.ray.recipe import Sampler
-from rollwright.drive.ray.settings import CrewSettings
+from rollwright.drive.ray.settings import CrewSettings, Limits
 from rollwright.errors import EngineError, LawBroken
 from rollwright.events import Abort, AnyEvent, Failed, Retire, Sampled, Submit, WorkerLost
 from rollwright.tree import GroupId, NodeId, StopReason
 
 MAX_WORKERS = 1024  # seats, where the number of workers is left open
 _log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, eq=False)
-class Held:
-    """An ask that a worker has."""
-
-    attempt: int
-    job: Job
-    num_made: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Worker:
-    """What the driver knows of one rollout worker."""
-
-    name: str
-    seat: int  # its number for the placement; whoever comes after it takes the same
-    actor: Actor
-    place: Place | None = None  # None until its engine is made
-    sent: int | None = None  # version of the weights that are on their way to it, or there
-    version: int | None = None  # of the weights that it has said it has
-    is_busy: bool = False  # a call for work is out
-    outbox: list[Order] = field(default_factory=list)
-    held: dict[NodeId, Held] = field(default_factory=dict)
-    groups: dict[GroupId, dict[str, int]] = field(default_factory=dict)  # tokens read, by session
 
 
 class Workers:
@@ -68,7 +43,7 @@ class Workers:
 
     Args:
         make: the maker of each one's engine.
-        cfg: limits.
+        cfg, limits: how many, how much, how long.
         calls: the driver's calls.
         placement: which ask goes next, and to whom.
         on_stale: called when weights that were published can no longer be had.
@@ -78,15 +53,17 @@ class Workers:
         self,
         make: Callable[[], Sampler],
         cfg: CrewSettings,
+        limits: Limits,
         calls: Calls,
         placement: Placement | None = None,
         on_stale: Callable[[], None] = lambda: None,
     ) -> None:
-        self.make, self.cfg, self.calls, self.on_stale = make, cfg, calls, on_stale
+        self.make, self.cfg, self.limits = make, cfg, limits
+        self.calls, self.on_stale = calls, on_stale
         self.members: dict[int, Worker] = {}  # by seat
         self.waiting: dict[NodeId, tuple[Job, Submission]] = {}
         self.version = 0
-        self.weights: ray.ObjectRef | None = None
+        self.weights: Ref | None = None
         self.num_lost = 0
         self.placer = (placement or GroupHome()).make()
         slots = [cfg.worker_asks] * (cfg.workers or MAX_WORKERS)
@@ -105,6 +82,11 @@ class Workers:
     def num_held(self) -> int:
         """Asks that are waiting or with a worker."""
         return len(self.waiting) + sum(len(worker.held) for worker in self.members.values())
+
+    @property
+    def num_aborting(self) -> int:
+        """Asks whose abort was sent and is not answered."""
+        return sum(held.is_aborting for worker in self.members.values() for held in worker.held.values())
 
     # ------------------------------------------------------------ who is there
 
@@ -161,7 +143,7 @@ class Workers:
 
     # ------------------------------------------------------------ weights
 
-    def publish(self, version: int, weights: ray.ObjectRef) -> None:
+    def publish(self, version: int, weights: Ref) -> None:
         """Send weights to everyone who lacks them. A worker serves once it has said that it has them."""
         self.version, self.weights = version, weights
         for worker in self.members.values():
@@ -175,14 +157,16 @@ class Workers:
             # The reference travels, not the value: each machine fetches it once into its shared memory.
             call, sent = worker.actor.publish.remote(self.version, self.weights), self.weights
             failed = partial(self._not_published, worker, sent)
-            self.calls.add(call, worker.name, partial(self._has_weights, worker), failed, self.cfg.work_s)
+            self.calls.add(
+                call, worker.name, partial(self._has_weights, worker), failed, self.limits.engine_s
+            )
 
     def _has_weights(self, worker: Worker, version: int) -> Events:
         worker.version = version
         self.fleet.set_open(worker.seat, version == self.version)
         return ()
 
-    def _not_published(self, worker: Worker, sent: ray.ObjectRef, error: Exception) -> Events:
+    def _not_published(self, worker: Worker, sent: Ref, error: Exception) -> Events:
         if not isinstance(cause_of(error), ObjectLostError):
             return self.lose(worker, error)
         worker.sent = worker.version
@@ -220,6 +204,7 @@ class Workers:
             return (_nothing_sampled(submission.command, self.version),)
         for worker in self.members.values():
             if ask in worker.held:
+                worker.held[ask].is_aborting = True
                 worker.outbox.append(Abort(ask=ask))
         return ()
 
@@ -280,12 +265,12 @@ class Workers:
     def _call(
         self,
         worker: Worker,
-        ref: ray.ObjectRef,
+        ref: Ref,
         done: Callable[[Worker, Any], Events],
         seconds: float | None = None,
     ) -> None:
-        """Wait for a call, ``work_s`` seconds unless told otherwise."""
-        seconds = self.cfg.work_s if seconds is None else seconds
+        """Wait for a call, ``engine_s`` seconds unless told otherwise."""
+        seconds = self.limits.engine_s if seconds is None else seconds
         self.calls.add(ref, worker.name, partial(done, worker), partial(self.lose, worker), seconds)
 
     def roster(self) -> Iterator[tuple[str, Place | None, int]]:
