@@ -247,5 +247,5 @@ def test_any_changed_byte_is_damage(change, place):
     line = encode_record(Scored(ask="task/train/1#0/0.1", reward=0.5, status="right"), [])
     place %= len(line) - 1
     other = line[:place] + change.encode() + line[place + len(change) :]
-    if other != line and other.endswith(b"\n") and other.lower() != line:
+    if other != line and other.endswith(b"\n"):
         assert damage(other) != ""
