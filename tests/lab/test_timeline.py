@@ -128,6 +128,19 @@ def test_failing_workers_do_not_lose_tokens(tmp_path) -> None:
     assert sum(work.num_tokens for work in activity.work) == driver.engine.account().num_made
 
 
+def test_a_lost_request_that_is_tried_again_later(tmp_path) -> None:
+    """Oracle: by hand. Between the loss of its worker and the retry nobody works on it."""
+    records = [
+        (Started(at=0.0), [opened(0), reset("t/1#0")]),
+        (prompted("t/1#0", 1.0), [submit(A)]),
+        (WorkerLost(worker="w", asks=(f"{A}:0",), at=2.0), []),
+        (TimerFired(timer=f"retry:{A}:0", at=7.0), [submit(A, attempt=1)]),
+        (sampled(A, 1, 8.0, attempt=1), []),
+    ]
+    activity = read_activity(write(tmp_path, records) / JOURNAL)
+    assert [(w.began, w.ended) for w in activity.work] == [(0.0, 1.0), (1.0, 2.0), (7.0, 8.0)]
+
+
 def test_steps_begin_and_end(runs) -> None:
     """Oracle: the recorder of the simulator, which sees the commands as they are carried out."""
     folder, _, recorder = runs["april"]

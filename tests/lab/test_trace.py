@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from collections import Counter
 
 import msgspec
@@ -16,7 +17,7 @@ from lab_help import write
 from test_timeline import two_steps
 
 from rollwright.errors import StoreError
-from rollwright.lab.activity import SAMPLE, Activity, read_activity
+from rollwright.lab.activity import SAMPLE, Activity, Chunk, Work, read_activity
 from rollwright.lab.trace import trace_events, write_trace
 from rollwright.store.layout import JOURNAL
 
@@ -94,9 +95,8 @@ def test_it_follows_the_format(both) -> None:
     assert not set(tids) & set(processes), "a thread with its process's id would be its main thread"
 
 
-def test_slices_of_a_track_nest(both) -> None:
-    """Oracle: the format's rule: two slices of one thread are apart, or one holds the other."""
-    _, trace = both
+def nested(trace: Trace) -> int:
+    """Check that two slices of one thread are apart or one holds the other; return how deep they lie."""
     tracks: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for event in trace.traceEvents:
         if isinstance(event, Slice):
@@ -110,7 +110,25 @@ def test_slices_of_a_track_nest(both) -> None:
             assert not stack or ended <= stack[-1]
             stack.append(ended)
             depth = max(depth, len(stack))
-    assert depth == 2, "the chunks of an ask lie inside it"
+    return depth
+
+
+def test_slices_of_a_track_nest(both) -> None:
+    """Oracle: the format's rule: two slices of one thread are apart, or one holds the other."""
+    assert nested(both[1]) == 2, "the chunks of an ask lie inside it"
+
+
+def test_rounding_keeps_them_nested(tmp_path) -> None:
+    """Oracle: the format's rule, with times between two microseconds. Kills: rounded lengths."""
+    rng = random.Random(7)
+    for number in range(200):
+        times = sorted(rng.random() * 9e-6 for _ in range(4))
+        work = [
+            Work(SAMPLE, "a", "g", "t", times[0], times[2], chunks=[Chunk(t, 1, 0) for t in times[1:3]]),
+            Work(SAMPLE, "b", "g", "t", times[2], times[3]),
+        ]
+        trace = loaded(Activity(work=work, last_at=times[3]), tmp_path)
+        assert nested(trace) <= 2, number
 
 
 def test_everything_is_in_it_once(both) -> None:
