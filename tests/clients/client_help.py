@@ -8,6 +8,7 @@ import json
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def connected(url: str, **more: Any) -> Iterator[OpenAIEngine]:
 
 def run_to_end(engine, asks, seconds: float = 100.0):
     """Submit everything and step until idle; return (events, failures) by ask."""
-    events: dict[str, list] = {command.ask: [] for command, _ in asks}
+    events: dict[str, list] = defaultdict(list)
     failures: dict[str, str] = {}
     for command, prefix in asks:
         engine.submit(command, prefix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -260,14 +261,21 @@ def test_l03_answers_are_joined_by_name():
 
 
 def test_our_server_that_is_full_is_waited_for():
-    """Hand: 429 from a real server with two places; all six asks come through, as sampled alone."""
+    """Hand: both places are taken, so all six asks meet a 429; once they are free all come through."""
     engine = SlowEngine(MODEL, characters(()))
     asks = [ask(f"a{i}", [9, 8, 7], max_tokens=20) for i in range(6)]
     server = serve(engine, limits=Limits(max_open=2))
     with server.running(), connected(server.url, retries=200) as remote:
-        events, failures = run_to_end(remote, asks)
-        assert remote.report["num_retries"] > 0 and not failures
-    assert all(len(joined(events[command.ask])) == 20 for command, _ in asks)
+        for command, prefix in (ask(f"b{i}", [9, 8, 7], max_tokens=240) for i in range(2)):
+            remote.submit(command, prefix)
+        wait_until(lambda: server.jobs.num_open == 2)
+        for command, prefix in asks:
+            remote.submit(command, prefix)
+        wait_until(lambda: remote.report["num_retries"] >= 6)
+        remote.abort("b0"), remote.abort("b1")
+        events, failures = run_to_end(remote, [])
+        assert not failures
+    assert {name: len(joined(found)) for name, found in events.items()} == {c.ask: 20 for c, _ in asks}
 
 
 def test_our_server_that_dies_is_a_failure_with_words():
@@ -283,3 +291,17 @@ def test_our_server_that_dies_is_a_failure_with_words():
             events += remote.step()
     assert isinstance(events[-1], Failed) and server.url in events[-1].message
     assert len(joined([e for e in events if not isinstance(e, Failed)])) < 240
+
+
+def test_messages_cut_anywhere_are_put_together():
+    """Metamorphic: the bytes of a stream in pieces of three, with CRLF and comments between the messages."""
+    vllm = FakeVLLM()
+
+    def answer(body):
+        messages = [vllm.message(body, [3, 4]), vllm.message(body, [5], "stop")]
+        data = b": ping\r\n\r\n" + b"".join(b"data: %b\r\n\r\n" % json.dumps(m).encode() for m in messages)
+        return [data[i : i + 3] for i in range(0, len(data), 3)]
+
+    vllm.answers = [answer]
+    events, failures, report = play(vllm, *one())
+    assert joined(events) == (3, 4, 5) and not failures and report["num_retries"] == 0

@@ -56,7 +56,7 @@ def serve(
 
 
 def client(server: Server, **more: Any) -> httpx.Client:
-    return httpx.Client(base_url=server.url, timeout=20, trust_env=False, **more)
+    return httpx.Client(base_url=server.url, timeout=60, trust_env=False, verify=False, **more)
 
 
 def events(lines: Iterator[str]) -> Iterator[Any]:

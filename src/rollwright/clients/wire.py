@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import httpx
 import msgspec
@@ -57,7 +57,13 @@ class Wire:
         limits = httpx.Limits(max_connections=max_in_flight + _SPARE, max_keepalive_connections=max_in_flight)
         timeout = httpx.Timeout(waits.first, connect=waits.connect)
         self._loop = asyncio.new_event_loop()
-        self._http = httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits, trust_env=trust_env)
+        self._http = httpx.AsyncClient(
+            headers=headers,
+            timeout=timeout,
+            limits=limits,
+            trust_env=trust_env,
+            verify=not root.startswith("http://"),  # reading the certificates takes a while
+        )
         self._thread = threading.Thread(target=self._loop.run_forever, name="rollwright-client", daemon=True)
         self._thread.start()
 
@@ -88,6 +94,7 @@ class Wire:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._http.aclose()
+        await asyncio.get_running_loop().shutdown_asyncgens()
 
     async def ask(self, method: str, path: str, body: Json | None = None) -> tuple[int, Any]:
         """Return (status, JSON or None) of a short request.
@@ -126,16 +133,17 @@ class Wire:
                 stack.push_async_callback(response.aclose)
                 if response.status_code != 200:
                     _refuse(response, await response.aread(), where)
-                lines = response.aiter_bytes().__aiter__()
+                pieces = cast(AsyncGenerator[bytes, None], response.aiter_bytes())
+                await stack.enter_async_context(contextlib.aclosing(pieces))
             seconds, rest = self.waits.first, b""
             while True:
                 async with self._timer(seconds, until, "to send more", where):
                     try:
-                        data = await anext(lines)
+                        data = await anext(pieces)
                     except StopAsyncIteration:
                         return
                 seconds = self.waits.between
-                *events, rest = (rest + data.replace(b"\r\n", b"\n")).split(b"\n\n")
+                *events, rest = (rest + data).replace(b"\r\n", b"\n").split(b"\n\n")
                 for event in events:
                     message = _message(event, where)
                     if message is not None:
