@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -21,7 +22,7 @@ from rollwright.lab.why import explain
 from rollwright.runner import Runner
 from rollwright.store.codec import encode_record
 from rollwright.store.journal import read
-from rollwright.store.layout import CONFIG, JOURNAL
+from rollwright.store.layout import CHECKPOINTS, CONFIG, JOURNAL, LOCK, METRICS
 from rollwright.store.run import RunFolder
 
 
@@ -166,6 +167,45 @@ def test_a_process_that_reads_its_journal(whole, tmp_path, process) -> None:
     os.utime(path / JOURNAL, (time.time() - 5,) * 2)
     lock(path, process)
     assert explain(path).phase == "resuming"
+
+
+def test_what_the_files_show_at_the_end(whole, tmp_path, process) -> None:
+    """Oracle: by construction, in the order of the end's work: record, checkpoint, evaluation."""
+    path = cut(whole, tmp_path / "run", len(records(whole)))
+    text = (path / CONFIG).read_text()
+    assert "eval_every = 0" in text
+    (path / CONFIG).write_text(text.replace("eval_every = 0", "eval_every = 2"))
+    rows = (path / METRICS).read_text().splitlines(keepends=True)
+    (path / METRICS).write_text("".join(rows[:2]))
+    lock(path, process)
+    os.utime(path / LOCK, (time.time() - 5,) * 2)
+    phases = [explain(path)]
+    (path / METRICS).write_text("".join(rows))
+    phases.append(explain(path))
+    (path / CHECKPOINTS / "v00000003").mkdir()
+    phases.append(explain(path))
+    with (path / METRICS).open("a") as file:
+        file.write(json.dumps({"kind": "evaluation", "step": 3}) + "\n")
+    phases.append(explain(path))
+    assert [answer.phase for answer in phases] == ["recording", "checkpoint", "evaluation", "done"]
+    assert {answer.end for answer in phases} == {"all steps done"}
+    assert "version 3" in phases[1].phase_text and "step 3" in phases[0].phase_text
+
+
+def test_an_ask_is_as_old_as_its_first_submit(tmp_path) -> None:
+    """Oracle: the journal: when each ask was first given out. Kills: an age that a carry-over makes young."""
+    path = toy_folder(tmp_path / "run", "april", num_steps=4)
+    asked: dict[str, list[float]] = {}
+    num_older = 0
+    for number, (event, decisions) in enumerate(records(path), 1):
+        for command in msgspec.json.decode(decisions):
+            if command["type"] in ("Reset", "Submit", "EnvStep", "Score"):
+                asked.setdefault(command["ask"], []).append(event.at)
+        if number % 60 == 0:
+            for row in explain(cut(path, tmp_path / str(number), number)).asks:
+                assert row.since == asked[row.ask][0]
+                num_older += row.since < asked[row.ask][-1]
+    assert num_older > 0, "nothing was carried over"
 
 
 def test_half_a_record_and_damage_are_said(whole, tmp_path) -> None:
