@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rollwright.lab.state import State
     from rollwright.store.replay import ReplayReport
 
-_GROUP = ("group", "opened_step", "granted", "scored", "failed", "asks", "tokens", "is_kept", "drop_reason")
+_GROUP = ("group", "granted", "scored", "failed", "asks", "tokens", "verdict")
 _ASK = ("ask", "kind", "state", "tokens", "versions", "submits")
 
 

@@ -50,6 +50,13 @@ class GroupRow(msgspec.Struct, frozen=True):
     is_carried: bool
     is_held: bool
 
+    @property
+    def verdict(self) -> str:
+        """The filters' word: kept, why it was dropped, or nothing yet."""
+        if self.is_kept is None:
+            return ""
+        return "kept" if self.is_kept else self.drop_reason or "dropped"
+
 
 class StepRow(msgspec.Struct, frozen=True):
     """A step that is open: its phase, since when in seconds of the run, rounds of Allocate, and groups."""

@@ -8,6 +8,7 @@ dead). No lock is taken and nothing is changed.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -35,6 +36,11 @@ _FOLLOWS = {
     "retry": "it is tried again",
     "": "the step gives up what is unanswered as failed, never as a reward, and goes on with what it has",
 }
+
+_DIFFERS = (
+    "the decisions of record {} do not come out again (`rollwright replay` shows how they differ), so what"
+    " follows is read from the recorded decisions alone"
+)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -94,13 +100,15 @@ def explain(path: str | Path) -> Answer:
     """
     folder = RunFolder.view(path)
     config = folder.config()
-    found = writer(folder.path)  # before the journal: what a process wrote since is then seen as its own
     notes: list[str] = []
-    activity = _activity(folder, notes)
-    runner = _folded(folder, config, activity, notes)
-    silence = _silence(folder, activity)
+    look = _look(folder, None)
+    if look.activity.num_records and look.activity.finish is None:
+        # What a fold needs takes seconds to load, and a run that goes on is elsewhere by then: look again.
+        look = _look(folder, _runner(config, notes))
+    notes += look.notes
+    activity, runner, found = look.activity, look.runner, look.writer
     is_alive = found is not None
-    now = activity.last_at + (silence or 0.0 if is_alive and activity.num_records else 0.0)
+    now = activity.last_at + (look.silence or 0.0 if is_alive else 0.0)
     waits = _waits(activity, runner)
     at_work = doing(folder.path, config, activity, found, waits)
     if activity.num_records and folder.journal_path.exists() and not is_alive:
@@ -117,7 +125,7 @@ def explain(path: str | Path) -> Answer:
         phase_text=at_work.text,
         phase_since=at_work.since,
         seconds=now,
-        silence=silence,
+        silence=look.silence,
         last_event=_last_event(activity),
         waits=waits,
         follows=[_FOLLOWS.get(wait.what, _FOLLOWS[""]) for wait in waits],
@@ -131,36 +139,40 @@ def explain(path: str | Path) -> Answer:
 # ---------------------------------------------------------------- the fold
 
 
-def _activity(folder: RunFolder, notes: list[str]) -> Activity:
-    activity = Activity()
-    if folder.journal_path.exists():
-        try:
-            for event, recorded in read(folder.journal_path):
-                activity.take(event, decoded(recorded))
-        except JournalCorrupt as error:
-            notes.append(f"only the records before the damage are looked at. {error}")
-    return activity
+@dataclass
+class _Look:
+    """The run at one moment.
+
+    ``silence`` is None where nothing was recorded. The runner is behind the last record of the activity,
+    None where it cannot be had.
+    """
+
+    writer: Writer | None
+    silence: float | None
+    activity: Activity
+    runner: Runner | None
+    notes: list[str]
 
 
-def _folded(folder: RunFolder, config: RunConfig, activity: Activity, notes: list[str]) -> Runner | None:
-    """Return the runner behind the last record of the activity; None where it cannot be had."""
-    if not activity.num_records or activity.finish is not None:
-        return None
-    runner = _runner(config, notes)
-    if runner is None:
-        return None
-    # A run that goes on has written more by now.
-    known = zip(range(activity.num_records), read(folder.journal_path), strict=False)
-    for number, (event, recorded) in known:
-        difference, _ = compare(runner, number + 1, event, recorded)
-        runner.take_closed()
-        if difference is not None:
-            notes.append(
-                f"the decisions of record {number + 1} do not come out again (`rollwright replay` shows how"
-                " they differ), so what follows is read from the recorded decisions alone"
-            )
-            return None
-    return runner
+def _look(folder: RunFolder, runner: Runner | None) -> _Look:
+    """Read the journal once, through the runner as far as its decisions are the recorded ones."""
+    path, activity, notes = folder.journal_path, Activity(), list[str]()
+    found = writer(folder.path)  # before the journal: what a process wrote since is then seen as its own
+    if not path.exists():
+        return _Look(found, None, activity, None, notes)
+    silence = max(0.0, time.time() - path.stat().st_mtime)
+    try:
+        for number, (event, recorded) in enumerate(read(path), 1):
+            activity.take(event, decoded(recorded))
+            if runner is not None:
+                difference, _ = compare(runner, number, event, recorded)
+                runner.take_closed()
+                if difference is not None:
+                    notes.append(_DIFFERS.format(number))
+                    runner = None
+    except JournalCorrupt as error:
+        notes.append(f"only the records before the damage are looked at. {error}")
+    return _Look(found, silence if activity.num_records else None, activity, runner, notes)
 
 
 def _runner(config: RunConfig, notes: list[str]) -> Runner | None:
@@ -262,12 +274,6 @@ def _step(activity: Activity, runner: Runner | None, at_work: Doing) -> int:
     if activity.finish is not None:
         return len(activity.steps)
     return activity.step + 1 if runner is None else runner.step_number + 1
-
-
-def _silence(folder: RunFolder, activity: Activity) -> float | None:
-    if not activity.num_records:
-        return None
-    return max(0.0, time.time() - folder.journal_path.stat().st_mtime)
 
 
 def _last_event(activity: Activity) -> str:
