@@ -26,6 +26,7 @@ class Base:
         if not settings.tasks:
             raise ConfigError("the run has no tasks; give a task with at least one instance")
         self.method, self.settings, self.version = method, settings, version
+        self.max_flying = method.max_flying
         self.is_started, self.is_done = False, False
         self.steps: dict[int, StepState] = {}  # begun and not over, in order
         self.next_step = 0

@@ -52,8 +52,10 @@ class Runner(Flow):
         commands = self._dispatch(event)
         if self.method.control and self.num_late == num_late:  # what comes too late did not happen
             commands += self.control(event, commands)
-        commands = self.admit(event, [command for command in commands if not self.defer(command)])
-        commands += self.admit(event, self.settle_rounds())
+        if not commands and not self.touched and isinstance(event, Sampled) and event.stop is None:
+            return []  # a chunk with more to come, as most events are, changes nothing but its ask
+        commands = self.admit([command for command in commands if not self.defer(command)])
+        commands += self.admit(self.settle_rounds())
         for command in commands:
             self._note(command)
         return commands

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heappop, heappush
 
-from rollwright.events import AnyCommand, Event, Sampled, Submit
+from rollwright.events import AnyCommand, Event, Submit
 from rollwright.runner.state import AskState, GroupState, LiveAsk, Phase, StepState
 from rollwright.runner.steps import Steps
 from rollwright.stage import PRECEDENCE, Action, Close, ForkAt, Grant, Stop
@@ -69,10 +69,10 @@ class Flow(Steps):
             return False
         return step.phase is Phase.ROLLOUTS or group.id in step.must_finish
 
-    def admit(self, event: Event, commands: list[AnyCommand]) -> list[AnyCommand]:
+    def admit(self, commands: list[AnyCommand]) -> list[AnyCommand]:
         """Keep at most ``max_flying`` asks for tokens in flight; the next in line takes a freed place."""
-        limit = self.method.max_flying
-        if limit is None or (isinstance(event, Sampled) and event.stop is None and not commands):
+        limit = self.max_flying
+        if limit is None:
             return commands
         fresh = {command.ask: command for command in commands if isinstance(command, Submit)}
         kept: list[AnyCommand] = [command for command in commands if not isinstance(command, Submit)]
