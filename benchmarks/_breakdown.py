@@ -69,10 +69,12 @@ def phase_clock(engine: Any) -> Iterator[Callable[[], dict[str, float]]]:
     """Wrap the parts of a step for a while, and yield what reads the seconds spent in each."""
     spent: dict[str, float] = {}
     wrapped = [
-        (decoding, "_noise", "noise"),
+        (decoding, "step_words", "noise"),
         (decoding, "_drawing", "drawing"),
+        (decoding, "_check", "stops"),
         (decoding, "_stops", "stops"),
         (engine.table, "append", "records"),
+        (engine.table, "append_many", "records"),
     ]
     kept = [(place, attribute, getattr(place, attribute)) for place, attribute, _ in wrapped]
     kernel = getattr(engine.forward, "seconds", None)
