@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
@@ -20,6 +21,8 @@ from client_help import (
 from fake_servers import FakeLlamaCpp, FakeSGLang, FakeVLLM
 from starlette.responses import JSONResponse
 
+from rollwright.clients.dialect import Part
+from rollwright.clients.flight import server_chunk
 from rollwright.clients.wire import Waits
 from rollwright.errors import EngineError
 from rollwright.events import Failed
@@ -305,3 +308,25 @@ def test_messages_cut_anywhere_are_put_together():
     vllm.answers = [answer]
     events, failures, report = play(vllm, *one())
     assert joined(events) == (3, 4, 5) and not failures and report["num_retries"] == 0
+
+
+def test_what_arrives_on_a_closed_stream_is_not_taken():
+    """Hand: a message was read just before the ask was held; it belongs to nobody any more."""
+    vllm = FakeVLLM()
+    vllm.answers = [vllm.says([3], 30.0, [4])] * 2
+    with fake(vllm) as url, connected(url) as engine:
+        engine.submit(*one())
+        flight = engine._fleet._flights["a"]
+        wait_until(lambda: flight.made == [3])
+        epoch = flight.epoch
+        engine.hold()
+        with pytest.raises(asyncio.CancelledError):
+            engine._fleet._change(flight, epoch, lambda: flight.take(Part((4,), (-1.0,)), 0))
+        engine._fleet._fail(flight, epoch, "late")
+        assert flight.made == [3] and joined(engine.step()) == (3,) and engine.num_live == 1
+
+
+def test_reports_of_the_server_end_where_the_clients_do():
+    """Closed form: the largest divisor of the chunk up to eight; eight where only the end is due."""
+    found = {chunk: server_chunk(chunk) for chunk in (0, 1, 5, 7, 8, 9, 11, 12, 16, 64, 100)}
+    assert found == {0: 8, 1: 1, 5: 5, 7: 7, 8: 8, 9: 3, 11: 1, 12: 6, 16: 8, 64: 8, 100: 5}

@@ -66,6 +66,9 @@ def asks_of(num: int, seed: int):
             priority=rng.randrange(3),
         )
         asks.append((command, prefix))
+    # The turn's "(" was sampled before; the forced "(" completes the stop string at once.
+    more = {"turn_start": 4, "first": 11, "sampling": Sampling(stop_strings=("((",))}
+    asks.append(ask("g0/turn", [5, 9, 30, 7, 11], "g0", max_tokens=9, **more))
     return asks
 
 

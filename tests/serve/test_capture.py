@@ -88,10 +88,10 @@ def test_the_same_prompt_again_is_a_second_answer():
 def test_the_longest_history_wins():
     """Hand: two earlier answers are both beginnings of the prompt; it hangs below the longer one."""
     rollout = Rollout("r")
-    play(rollout, [1], [2])
     play(rollout, [1], [2, 3])
+    play(rollout, [1], [2])
     play(rollout, [1, 2, 3, 4], [5])
-    assert rollout.calls[2].goes_on == 1
+    assert rollout.calls[2].goes_on == 0
     assert [ids for ids, _ in rows(rollout)] == [[1, 2], [1, 2, 3, 4, 5]]
 
 

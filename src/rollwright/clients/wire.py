@@ -55,7 +55,7 @@ class Wire:
     ) -> None:
         self.root, self.waits = root, waits
         limits = httpx.Limits(max_connections=max_in_flight + _SPARE, max_keepalive_connections=max_in_flight)
-        timeout = httpx.Timeout(waits.first, connect=waits.connect)
+        timeout = httpx.Timeout(None, connect=waits.connect)  # every other wait has a timer of ours
         self._loop = asyncio.new_event_loop()
         self._http = httpx.AsyncClient(
             headers=headers,
