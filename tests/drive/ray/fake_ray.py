@@ -17,6 +17,8 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, ObjectLostError, Ray
 
 from rollwright.drive.ray import actors, calls, crew, hire
 
+SMALL = 100_000  # bytes: smaller answers are sent to whoever asked, larger ones stay where they were made
+
 
 @dataclass(eq=False)
 class Ref:
@@ -185,6 +187,7 @@ class FakeRay:
         answers = [answer] if len(call.refs) == 1 else answer
         for ref, value in zip(call.refs, answers, strict=True):
             ref.data, ref.is_ready, ref.nodes = pickle.dumps(value), True, {actor.node}
+            ref.is_with_driver = len(ref.data) < SMALL
 
     def fail(self, call: Call, error: Exception | None = None) -> None:
         for ref in call.refs:
@@ -197,7 +200,7 @@ class FakeRay:
         if not ref.is_with_driver and not ref.nodes & set(self.machines):
             raise ObjectLostError("0" * 56, None, "")
         if node is None:
-            ref.is_with_driver = True  # small answers live with the driver
+            ref.is_with_driver = True
         elif node not in ref.nodes:
             ref.nodes.add(node)
             self.sent.append((ref, node))

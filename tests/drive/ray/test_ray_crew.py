@@ -6,16 +6,22 @@ import functools
 import sys
 
 import pytest
+from async_help import TASK, settings_of
+from async_help import Journal as Rows
 from drive_help import run_inline, toy_settings
 from fake_ray import FakeRay, install
 from ray_help import Run, ToySampler, ToyTrainer, outcome, toy_crew, toy_world
 
+from rollwright.discovery import load_method
 from rollwright.drive.inline import InlineDriver
 from rollwright.drive.ray.recipe import Recipe
 from rollwright.errors import ConfigError, EngineError, GraderError, LearnerError
 from rollwright.events import EmitBatch, Failed, Sampled, Scored, WorkerLost
 from rollwright.runner import Runner
+from rollwright.runner.batch import age
+from rollwright.runner.state import AskState
 from rollwright.store.journal import Journal, check_replay, read
+from rollwright.testing.chaos import check_fold, check_tokens
 from rollwright.testing.fake import FakeEngine, ToyTask
 from rollwright.testing.hand import plain_method
 
@@ -79,6 +85,10 @@ def test_random_deaths_change_no_sample(fake, tmp_path, seed):
     journal = Journal(tmp_path / "journal.jsonl")
     it = run(fake, DIALOGUE, journal=journal, worker_asks=3, grader_asks=2, losses=50)
     assert it.reason == "all steps done" and len(killed) == 10
+    crew = it.crew
+    lost = {"RolloutWorker": crew.workers, "Grader": crew.graders, "Learner": crew.seat}
+    for kind, pool in lost.items():  # one that ended last may not have been missed
+        assert killed.count(kind) - 1 <= pool.num_lost <= killed.count(kind)
     whole = inline(DIALOGUE)
     assert outcome(it.batches) == outcome(whole.batches)
     it.runner.ledger.check()
@@ -87,6 +97,36 @@ def test_random_deaths_change_no_sample(fake, tmp_path, seed):
     again = Runner(plain_method(2), toy_settings(DIALOGUE))
     assert check_replay(journal.path, again.step) == journal.num_records
     assert any(isinstance(event, WorkerLost) for event, _ in read(journal.path))
+
+
+@pytest.mark.parametrize("seed", range(9))
+def test_random_deaths_keep_the_laws_of_racing_and_overlapping_runs(fake, seed):
+    """Oracle: the fold, byte for byte; the toy policy, by which every token is sampled again under the
+    version that it is labelled with; the bound on ages; the ledger; and no flush without the answers to its
+    aborts. What is trained may depend on who died: these methods take what comes first.
+    """
+    name, num_ahead = ["april", "grpo", "dapo"][seed % 3], seed // 3
+    settings = settings_of(num_ahead=num_ahead, max_carry=1, num_steps=5, chunk=2)
+    method, batches = load_method(name, each=3), []
+    killed, journal = killing(fake, seed, 0.05), Rows()
+    with toy_crew(recipe_of(TASK), fake.clock, worker_asks=2, grader_asks=3, losses=50) as crew:
+        it = Run(crew, Runner(method, settings), journal)
+        batches = it.batches
+        assert it.driver.run() == "all steps done"
+    assert len(killed) > 5
+    it.runner.ledger.check()
+    assert check_fold(method, settings, journal.rows).ledger == it.runner.ledger
+    assert [batch.step for batch in batches] == list(range(5))
+    for batch in batches:
+        for group in batch.groups:
+            check_tokens(group, settings.seed)
+            ages = [age(group, t.leaf, batch.version) for t in group.trajectories]
+            assert max(ages) <= num_ahead + (name == "april")
+    again, flushed = Runner(method, settings), set(journal.flushed)
+    for number, (event, _) in enumerate(journal.rows, 1):
+        again.step(event)
+        aborting = [live for live in again.asks.values() if live.state is AskState.ABORTING]
+        assert not (number in flushed and aborting)
 
 
 def test_weights_travel_once_to_each_machine(fake):
