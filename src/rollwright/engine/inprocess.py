@@ -96,6 +96,7 @@ class LocalEngine:
         self._num_submitted = 0
         self._is_asleep = False
         self.is_eos = _eos_table(model.cfg, () if tokenizer is None else tokenizer.eos_ids)
+        self._parameters = tuple(model.parameters())  # walking the model's tree takes longer than a step
         self._weights = self._weights_state()
 
     # ------------------------------------------------------------------ the Engine protocol
@@ -276,7 +277,7 @@ class LocalEngine:
         return self.kv.release() + self.forward.release()
 
     def _weights_state(self) -> int:
-        return sum(p._version for p in self.model.parameters())
+        return sum(p._version for p in self._parameters)
 
 
 def _eos_table(cfg: DecoderConfig, more: Sequence[int]) -> NDArray[np.bool_]:
