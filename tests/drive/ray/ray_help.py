@@ -17,6 +17,7 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 import ray
 from ray.cluster_utils import Cluster
 
+from rollwright.drive.placement import Placement
 from rollwright.drive.ray.crew import Crew
 from rollwright.drive.ray.driver import RayDriver
 from rollwright.drive.ray.recipe import Recipe
@@ -93,13 +94,16 @@ def first_files() -> dict[str, bytes]:
 
 @contextmanager
 def toy_crew(
-    recipe: Recipe | None = None, clock: Callable[[], float] = time.monotonic, **settings: Any
+    recipe: Recipe | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    placement: Placement | None = None,
+    **settings: Any,
 ) -> Iterator[Crew]:
     """A crew of toys, closed at the end."""
     limits = Limits(**{name: settings.pop(name) for name in list(settings) if name in LIMITS})
     cfg = {"workers": 2, "graders": 1, "worker_cpus": 0.5, **settings}
     recipe = recipe or Recipe(ToySampler, toy_world, ToyTrainer)
-    crew = Crew(recipe, CrewSettings(**cfg), first_files, limits, clock=clock)
+    crew = Crew(recipe, CrewSettings(**cfg), first_files, limits, placement, clock)
     try:
         yield crew
     finally:

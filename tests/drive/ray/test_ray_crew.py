@@ -14,6 +14,11 @@ from ray_help import Run, ToySampler, ToyTrainer, outcome, toy_crew, toy_world
 
 from rollwright.discovery import load_method
 from rollwright.drive.inline import InlineDriver
+from rollwright.drive.place.cache_aware import CacheAware
+from rollwright.drive.place.group_home import GroupHome
+from rollwright.drive.place.round_robin import RoundRobin
+from rollwright.drive.placement import LeastLoaded
+from rollwright.drive.ray.actors import Submission
 from rollwright.drive.ray.recipe import Recipe
 from rollwright.errors import ConfigError, EngineError, GraderError, LearnerError
 from rollwright.events import EmitBatch, Failed, Sampled, Scored, WorkerLost
@@ -189,6 +194,28 @@ def test_nothing_is_queued_without_a_bound(fake):
     assert most["Grader"] == 2
 
 
+@pytest.mark.parametrize("placement", [CacheAware(8.0), RoundRobin(), LeastLoaded(), GroupHome()])
+def test_where_an_ask_goes_changes_no_sample(fake, placement):
+    """Oracle: the inline driver, for every placement of the simulator; and a count: with homes, all asks of a
+    group that finds room are on one worker.
+    """
+    workers = {}
+
+    def before(actor, call):
+        if call.method == "work":
+            for order in call.args[0]:
+                if isinstance(order, Submission):
+                    workers.setdefault(order.command.group, set()).add(actor.number)
+
+    fake.before_call = before
+    it = run(fake, DIALOGUE, num_each=4, placement=placement, workers=3)
+    assert outcome(it.batches) == outcome(inline(DIALOGUE, 4).batches)
+    if isinstance(placement, GroupHome):
+        assert {len(names) for names in workers.values()} == {1} and len(set.union(*workers.values())) == 3
+    elif isinstance(placement, RoundRobin):
+        assert max(len(names) for names in workers.values()) > 1
+
+
 def test_the_machine_with_the_weights_is_lost(fake):
     """Oracle: the inline driver. The learner's machine goes when its update is answered and nobody has
     fetched it: the next learner makes the same weights again.
@@ -225,15 +252,19 @@ def test_a_worker_that_hangs_is_replaced(fake):
     assert outcome(it.batches) == outcome(inline().batches)
 
 
-def test_a_grade_that_hangs_has_failed(fake, tmp_path):
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_a_grade_that_hangs_has_failed(fake, tmp_path, is_behind):
     """Oracle: hand. Of the two jobs that the grader had, the one that it was at is a failure of ours with no
-    reward, the other is done again. Nobody waits for it longer than ``grader_s``.
+    reward, the other is done again. Nobody waits for it longer than ``grader_s``, be it that it was sent to
+    an idle grader or stood behind another job.
     """
-    hung = []
+    hung, behind = [], set()
 
     def before(actor, call):
         is_score = call.method == "serve" and type(call.args[0]).__name__ == "Score"
-        if is_score and not hung and len(actor.queue) > 1:
+        was_behind = call in behind
+        behind.update(list(actor.queue)[1:])
+        if is_score and not hung and len(actor.queue) > 1 and was_behind == is_behind:
             actor.is_hung = True
             hung.append(call.args[0].ask)
 
