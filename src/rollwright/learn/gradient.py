@@ -45,9 +45,10 @@ def loss_of(model: Decoder, objective: Objective, micro: MicroBatch) -> tuple[Te
     logp_new_T, entropy_T = logp_of(model, micro)
     is_sampled_T = torch.ones_like(micro.is_current_T)
     arrays = (logp_new_T, micro.logp_old_T, micro.adv_T, is_sampled_T, micro.logp_ref_T, micro.segment_T)
-    loss_T = objective(*arrays) * micro.weight_T
+    more = {"logp_prox_T": micro.logp_prox_T} if "logp_prox" in objective.reads else {}
+    loss_T = objective(*arrays, **more) * micro.weight_T
     with torch.no_grad():
-        diagnosis = objective.diagnose(*arrays)
+        diagnosis = objective.diagnose(*arrays, **more)
         loss = loss_T.double().sum()
     return loss_T.sum(), Outcome(micro, loss, logp_new_T.detach(), entropy_T, diagnosis)
 
@@ -79,6 +80,12 @@ def with_current(model: Decoder, micro_batches: Sequence[MicroBatch]) -> tuple[M
             micro = replace(micro, logp_old_T=logp_T.where(asks_T, micro.logp_old_T))
         filled.append(micro)
     return tuple(filled)
+
+
+@torch.no_grad()
+def with_proximal(model: Decoder, micro_batches: Sequence[MicroBatch]) -> tuple[MicroBatch, ...]:
+    """Return the micro-batches with the logprobs of the model as it is filled in."""
+    return tuple(replace(micro, logp_prox_T=logp_of(model, micro)[0]) for micro in micro_batches)
 
 
 @torch.no_grad()

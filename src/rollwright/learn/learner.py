@@ -12,7 +12,7 @@ from rollwright.engine.model import Decoder
 from rollwright.errors import LearnerError
 from rollwright.learn.checks import check_finite, check_ratio, step_metrics
 from rollwright.learn.config import LearnerConfig, lr_at
-from rollwright.learn.gradient import accumulate, with_current, with_reference
+from rollwright.learn.gradient import accumulate, with_current, with_proximal, with_reference
 from rollwright.learn.packing import StepPlan, plan_step
 from rollwright.learn.rows import Row, rows_of
 from rollwright.rng import generator
@@ -86,6 +86,9 @@ class Learner:
         rows = rows_of(groups, version, self.cfg)
         plans = [self._plan(minibatch) for minibatch in deal(rows, len(groups), version, self.cfg)]
         live = [plan for plan in plans if plan.micro_batches] * self.cfg.num_epochs
+        if "logp_prox" in self.objective.reads and len(live) > 1:  # else it is logp_new itself
+            proximal = {id(p): with_proximal(self.model, p.micro_batches) for p in live}
+            live = [replace(plan, micro_batches=proximal[id(plan)]) for plan in live]
         figures = [self._step(plan, is_first=i == 0) for i, plan in enumerate(live)]
         self.version = version + 1
         return {

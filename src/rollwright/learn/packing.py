@@ -50,6 +50,8 @@ class MicroBatch:
         segment_T: number of the row, [T].
         is_current_T: sampled at the version that learns, [T].
         logp_ref_T: logprob under the reference, [T], if it is asked for.
+        logp_prox_T: logprob under the weights before the batch's first update, [T], if it is asked for and
+            more than one update is made.
     """
 
     parts: tuple[Part, ...]
@@ -64,6 +66,7 @@ class MicroBatch:
     segment_T: Tensor
     is_current_T: Tensor
     logp_ref_T: Tensor | None = None
+    logp_prox_T: Tensor | None = None
 
     def name_of(self, t: int) -> str:
         """Say which token the t-th is, for messages."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from torch import Tensor
 
-READABLE = frozenset({"logp_ref", "segments"})
+READABLE = frozenset({"logp_ref", "logp_prox", "segments"})
 
 
 @runtime_checkable
@@ -22,7 +22,9 @@ class Objective(Protocol):
 
     Attributes:
         reads: what it reads beside the four main arrays: ``"logp_ref"`` (logprobs of a frozen
-            reference) and ``"segments"`` (which trajectory a token belongs to). The learner gives both.
+            reference), ``"segments"`` (which trajectory a token belongs to) and ``"logp_prox"`` (logprobs
+            before the batch's first update, a keyword ``logp_prox_T`` of the objectives that read it). The
+            learner gives all three.
         is_zero_at_zero_adv: the loss and its gradient are exactly zero wherever the advantage is zero
             (for an objective that reads segments: wherever the whole segment's is), so that the learner
             need not run the model there.
