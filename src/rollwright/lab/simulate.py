@@ -6,8 +6,8 @@ import msgspec
 
 from rollwright import rng as randomness
 from rollwright.drive.virtual.content import ModelledContent
-from rollwright.drive.virtual.driver import VirtualDriver
 from rollwright.drive.virtual.course import EngineUse
+from rollwright.drive.virtual.driver import VirtualDriver
 from rollwright.drive.virtual.model import Model
 from rollwright.errors import LawBroken
 from rollwright.events import EnvStep, Score
@@ -41,6 +41,7 @@ class SimulationReport(msgspec.Struct, frozen=True):
             that were begun; None without any.
         splits: workers that trained after each step, where a planner moves them.
         ages: trajectories trained on, by age in versions.
+        kinds: trajectories trained on, by the first part of their task's id.
         leaves: the rollouts that ended, by fate: compare what was trained with what was sampled.
         spent, fates, reasons: the ledger.
         engine: what the engine did.
@@ -65,6 +66,7 @@ class SimulationReport(msgspec.Struct, frozen=True):
     length_distance: float | None
     splits: tuple[int, ...]
     ages: dict[int, int]
+    kinds: dict[str, int]
     leaves: dict[str, Leaves]
     spent: dict[str, float]
     fates: dict[str, int]
@@ -160,6 +162,7 @@ def make_report(driver: VirtualDriver, recorder: Recorder, reason: str) -> Simul
         length_distance=ks_distance(recorder.trained, begun),
         splits=() if driver.elastic is None else tuple(driver.elastic.splits),
         ages=dict(sorted(recorder.ages.items())),
+        kinds=dict(sorted(recorder.kinds.items())),
         leaves=dict(sorted(recorder.leaves.items())),
         spent=dict(ledger.spent),
         fates=dict(ledger.fates),

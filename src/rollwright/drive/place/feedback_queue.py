@@ -74,13 +74,15 @@ class _FeedbackQueue:
                 if worker is not None:
                     return self._give(oldest, worker)
             return None
-        for level, pool in enumerate(self.cfg.pools):
-            order = sorted(range(len(self.queues)), key=lambda other: (abs(other - level), -other))
-            for other in order:
-                job = self._first(other)
-                worker = None if job is None else fleet.first_fit(job, pool)
-                if job is not None and worker is not None:
-                    return self._give(job, worker)
+        last = len(self.queues) - 1
+        # Each queue to its own pool first; only then may a pool that is left idle take from the others.
+        for distance in range(last + 1):
+            for level, pool in enumerate(self.cfg.pools):
+                for other in dict.fromkeys((level + distance, level - distance)):
+                    job = self._first(other) if 0 <= other <= last else None
+                    worker = None if job is None else fleet.first_fit(job, pool)
+                    if job is not None and worker is not None:
+                        return self._give(job, worker)
         return None
 
     def _first(self, level: int) -> Job | None:

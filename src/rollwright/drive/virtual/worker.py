@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from typing import Any
 
 from rollwright.drive.placement import Job
@@ -11,6 +12,9 @@ from rollwright.drive.virtual.engine_model import EngineModel
 from rollwright.drive.virtual.pace import Pace
 from rollwright.events import Sampled
 from rollwright.tree import GroupId, StopReason
+
+# Of entries in the workers' heaps: unique over all of them, for a sequence may move to another worker.
+_NUMBERS = itertools.count()
 
 
 class Live:
@@ -92,7 +96,6 @@ class Worker:
         self.busy_since: float | None = None
         self.busy_seconds = 0.0
         self._due: list[tuple[int, int, Live]] = []
-        self._num_due = 0
         self._base = 0  # of the batch: Σ (start − joined), so that its contexts are base + size · steps
         self._joining_tokens = self._shared_tokens = 0
         self._groups: dict[GroupId, int] = {}
@@ -137,9 +140,8 @@ class Worker:
         num, chunk = live.answer.num, live.request.command.chunk
         if chunk:
             num = min(num, live.num_reported + chunk)
-        live.due = self._num_due
+        live.due = next(_NUMBERS)
         heapq.heappush(self._due, (live.joined + num, live.due, live))
-        self._num_due += 1
 
     def take_due(self, now: float) -> list[Live]:
         """Move the anchor to ``now``, a boundary, and return the sequences that have to report."""
