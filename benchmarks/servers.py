@@ -5,7 +5,7 @@ python benchmarks/servers.py [--size 1M] [--threads 1] [--repeats 3] [--endpoint
 The server runs in a process of its own (`rollwright serve`) with the weights that the engine here has; the
 client is `OpenAIEngine`. At each concurrency that many requests are kept in flight, of 64 tokens after
 prompts of 32, until eight times as many have ended. ``inprocess`` is the engine itself in this process,
-``server`` the same asks over HTTP with reports of eight tokens, ``stream`` with one message for each token.
+``server`` the same asks over HTTP with reports of sixteen tokens, ``stream`` with one message for each token.
 All sides are measured in turn, ``repeats`` times; the figures are medians, ratios are over ``inprocess`` of
 the same run. ``--endpoint`` measures any other server that gives ids and logprobs as ``endpoint``; give it
 the same weights (they are in the folder that is printed) for a fair ratio.

@@ -12,7 +12,7 @@ from rollwright.errors import EngineError
 from rollwright.events import Sampled, Submit
 from rollwright.tree import StopReason
 
-_MOST_CHUNK = 8  # tokens that a server may hold back: what an abort can cost
+_MOST_CHUNK = 16  # tokens that a server may hold back: what an abort can cost
 _COLUMNS = ("tokens", "logprobs", "entropies", "kept_masses", "top")
 _TOLERANCE = 1e-3  # above 0, for logprobs that a server rounds
 

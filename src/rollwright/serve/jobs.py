@@ -157,20 +157,26 @@ class Job:
             EngineError: the engine refused an ask or failed.
         """
         seconds = self.jobs.limits.request_timeout_s
-        while True:
-            if self.error is not None:
-                raise self.error
-            if self._fresh:
-                fresh, self._fresh = self._fresh, []
-                yield _joined(fresh)
-                continue
-            if all(part.is_over for part in self.parts):
-                return
-            self._signal.clear()
-            try:
-                await asyncio.wait_for(self._signal.wait(), self.started + seconds - time.monotonic())
-            except TimeoutError:
-                raise Refused(f"not done after {seconds:g} s, the limit of this server", status=504) from None
+        timer = asyncio.get_running_loop().call_later(seconds, self._time_out, seconds)
+        try:
+            while True:
+                if self.error is not None:
+                    raise self.error
+                if self._fresh:
+                    fresh, self._fresh = self._fresh, []
+                    yield _joined(fresh)
+                    continue
+                if all(part.is_over for part in self.parts):
+                    return
+                self._signal.clear()
+                await self._signal.wait()
+        finally:
+            timer.cancel()
+
+    def _time_out(self, seconds: float) -> None:
+        words = f"not done after {seconds:g} s, the limit of this server"
+        self.error = self.error or Refused(words, status=504)
+        self._signal.set()
 
     def _take(self, part: Part, event: Sampled) -> None:
         metrics, now = self.jobs.metrics, time.monotonic()

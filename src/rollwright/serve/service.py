@@ -25,7 +25,7 @@ from rollwright.serve.rollouts import Recorded, Rollouts, need
 from rollwright.serve.text import TextStream
 
 T = TypeVar("T")
-_QUIET_CHUNK = 4  # tokens between reports of a request that does not stream: how late an abort may come
+_QUIET_CHUNK = 16  # tokens between reports of a request that does not stream: how late an abort may come
 
 
 @dataclass(frozen=True, slots=True)
