@@ -142,6 +142,7 @@ def test_new_weights_in_the_middle(tmp_path):
     save_model(new_model(config(), 9), tmp_path / "new")
     command, prefix = ask("a", [5, 9, 30], max_tokens=150, chunk=50)
     engine = SlowEngine(new_model(config(), 8), characters(()))
+    engine.pause = 0.1
     with serve(engine).running() as server, connected(server.url) as remote:
         remote.submit(command, prefix)
         wait_until(lambda: server.jobs.metrics.generation_tokens > 10)

@@ -39,6 +39,7 @@ class Rollwright:
             "num_top": command.num_top,
             "chunk": ask.chunk,
             "group": f"{self.client}/{command.group}",
+            "text": False,  # nobody reads it here
         }
         return {
             "prompt": list(ask.ids),

@@ -77,12 +77,12 @@ class Choice:
     Args:
         index: its number in the answer.
         prompt: the ids it continues.
-        stream: turns its ids into text.
+        stream: turns its ids into text; None leaves the text out.
     """
 
     index: int
     prompt: Sequence[int]
-    stream: TextStream
+    stream: TextStream | None
     events: list[Sampled] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     is_begun: bool = False  # whether a piece of it was sent
@@ -90,7 +90,8 @@ class Choice:
 
     def take(self, events: Sequence[Sampled]) -> Piece:
         """Take what was sampled and return what may be shown of it."""
-        text = "".join(self.stream.push(event.tokens, event.stop) for event in events)
+        stream = self.stream
+        text = "" if stream is None else "".join(stream.push(e.tokens, e.stop) for e in events)
         self.events += events
         self.texts.append(text)
         return Piece(text, events)

@@ -63,6 +63,7 @@ class Exact(msgspec.Struct, forbid_unknown_fields=True):
     num_top: Position = 0
     chunk: Annotated[int, msgspec.Meta(ge=1, lt=1 << 31)] | None = None
     group: str | None = None
+    text: bool = True
 
 
 class Common(msgspec.Struct, kw_only=True):

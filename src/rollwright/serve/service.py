@@ -147,10 +147,9 @@ class Service:
         for i, prompt in enumerate(prompts):
             for k in range(request.n):
                 sampling = base.sampling
-                text = TextStream(
-                    self.tokenizer, sampling.stop_strings, sampling.stop_ids, request.skip_special_tokens
-                )
-                choice = Choice(i * request.n + k, prompt.ids, text)
+                stops = (sampling.stop_strings, sampling.stop_ids)
+                text = TextStream(self.tokenizer, *stops, request.skip_special_tokens)
+                choice = Choice(i * request.n + k, prompt.ids, text if exact.text else None)
                 submit = msgspec.structs.replace(
                     base,
                     ask=f"{answer.id}/{choice.index}",
