@@ -16,6 +16,7 @@ from cyclopts.exceptions import UnknownCommandError, UnknownOptionError, UnusedC
 from rollwright.cli.chat import chat
 from rollwright.cli.demo import demo
 from rollwright.cli.evaluate import evaluate
+from rollwright.cli.grade import grade
 from rollwright.cli.methods import methods
 from rollwright.cli.replay import replay
 from rollwright.cli.serve import serve
@@ -36,6 +37,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "timeline": timeline,
     "simulate": simulate,
     "eval": evaluate,
+    "grade": grade,
     "serve": serve,
     "chat": chat,
     "methods": methods,

@@ -6,6 +6,8 @@ import re
 
 from rollwright.errors import ConfigError
 from rollwright.grade.answers import extract
+from rollwright.grade.answers.cues import last_cue
+from rollwright.grade.answers.thinking import after_thoughts
 from rollwright.grade.verdict import Status, Verdict
 
 GRADER = "choice/1"
@@ -46,8 +48,10 @@ def grade_choice(response: str, gold: str, num_options: int = 26) -> Verdict:
     found = extract(response)
     if found.answer is None:
         return Verdict(0.0, found.status or Status.NO_ANSWER, detail=found.detail, grader=GRADER)
-    letter = read_letter(found.answer, num_options)
-    where = (found.first, found.end)
+    letter, where = read_letter(found.answer, num_options), (found.first, found.end)
+    if letter is None and (span := last_cue(response, after_thoughts(response)[0])):
+        # A box may hold a formula of the working; then an explicit "Answer: D" counts.
+        letter, where = read_letter(response[span[0] : span[1]], num_options), span
     if letter is None:
         return Verdict(
             0.0, Status.NO_ANSWER, found.answer, "names no single option", where=where, grader=GRADER

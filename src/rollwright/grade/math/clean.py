@@ -27,7 +27,8 @@ _COMMANDS = {
 }  # fmt: skip
 _DROPPED = {
     "displaystyle", "textstyle", "scriptstyle", "limits", "nolimits", "bigl", "bigr", "Bigl", "Bigr", "big",
-    "Big",    "left", "right", "bigg", "Bigg", "biggl", "biggr", "thinspace", "hfill", "boldmath", "rm", "bf", "it",
+    "Big", "left", "right", "bigg", "Bigg", "biggl", "biggr", "thinspace", "hfill", "boldmath",
+    "rm", "bf", "it",
 }  # fmt: skip
 _SPACES = {"quad", "qquad", "space", "enspace", "newline"}
 _WRAPPERS = {

@@ -10,7 +10,10 @@ from rollwright.grade.math.units import Unit, is_known, read_unit
 from rollwright.grade.math.values import Quantity
 
 _CURRENCY = {"$": "dollar", "€": "euro", "¢": "cent", "£": "gbp", "¥": "yen"}
-_PERCENT = re.compile(r"\s*(?:%|\\text\{\s*(?:%|percent|per cent)\s*\}|percent|per cent)\s*$", re.IGNORECASE)
+_PERCENT = re.compile(
+    r"\s*(?:%|\\text\{\s*(?:%|percent(?:age)?|per cent|pct\.?)\s*\}|percent(?:age)?|per cent|pct\.?)\s*$",
+    re.IGNORECASE,
+)
 _DEGREE = re.compile(r"\s*°\s*([CF])?\s*$")
 _IN_TEXT = re.compile(r"\\text\{([^{}]*)\}(\^\{?-?\d\}?)?")
 # Units at the end: in \text, with / between and powers behind.

@@ -112,7 +112,7 @@ def _single(text: str) -> Value:
     if match := re.fullmatch(r"\\begin\{([bpvBV]?matrix|array)\}(?:\{[lcr|]*\})?(.*)\\end\{\1\}", text):
         return _matrix(match[2])
     if match := re.fullmatch(r"\\text\{\s*\(?([^{}]*?)\)?\s*\}", text):
-        return _words(match[1])
+        return _text(match[1])
     match = re.fullmatch(r"\(?([0-9A-Za-z]{1,60})\)?_\{?(\d{1,2})\}?", text)
     if match and (match[1].isdigit() or (re.search(r"\d", match[1]) and int(match[2]) > 10)):
         return Based(match[1].upper(), int(match[2]))
@@ -123,6 +123,8 @@ def _single(text: str) -> Value:
         inner = split_list(text[1:-1], is_inside=True)
         if len(inner) > 1:
             return Bracketed(text[0], text[-1], _items(inner))
+        if inner and inner[0].startswith("\\begin"):
+            return _read(inner[0], True)
     if re.fullmatch(
         r"\d+(?:\s*:\s*\d+(?:\.\d+)?)+(?:\s*(?:\\text\{)?\s*[ap]\.?m\.?\}?)?", text, re.IGNORECASE
     ):
@@ -141,6 +143,16 @@ def _quantity(text: str) -> Value:
         return quantity
     both = tuple(Quantity(choose_sign(quantity.expr, s), quantity.unit, quantity.is_percent) for s in (1, -1))
     return Collection(both)
+
+
+def _text(inner: str) -> Value:
+    r"""Return what \text{...} holds: with a digit in it, it may be a number; otherwise it is words."""
+    if re.search(r"\d", inner):
+        try:
+            return _read(inner.strip(), True)
+        except Unreadable:
+            pass
+    return _words(inner)
 
 
 def _words(text: str) -> Words:
