@@ -80,6 +80,49 @@ def test_packing_changes_nothing(lengths):
     assert torch.allclose(together, torch.cat(apart), rtol=1e-10, atol=1e-12)
 
 
+def shared_rows(heads, tails):
+    """Lay heads once each, every tail behind one of them; return (lengths, rows, unshared order of rows).
+
+    ``tails`` are (number of the head, tokens in the tail).
+    """
+    starts, end = [], 0
+    for num in heads:
+        starts.append(end)
+        end += num
+    lengths, rows = [], []
+    for head, num in tails:
+        rows += [*range(starts[head], starts[head] + heads[head]), *range(end, end + num)]
+        lengths.append(heads[head] + num)
+        end += num
+    return lengths, torch.tensor(rows)
+
+
+SHARED = [([3], [(0, 2), (0, 5), (0, 0)]), ([4, 1, 70], [(0, 3), (1, 66), (2, 1), (0, 7), (2, 70), (1, 1)])]
+
+
+@pytest.mark.parametrize("cfg", [LLAMA, QWEN2, QWEN3, ODD], ids=lambda c: c.family)
+@pytest.mark.parametrize(("heads", "tails"), SHARED, ids=["one", "several"])
+@pytest.mark.parametrize("max_dense", [512, 0], ids=["dense", "fused"])
+def test_shared_prompts(cfg, heads, tails, max_dense, monkeypatch):
+    """Oracle: the plain decoder on every sequence whole, with the gradients of all copies added.
+
+    Mutants: give a shared row the gradient of one sequence only; count its own output for each."""
+    monkeypatch.setattr(attention, "MAX_DENSE", max_dense)
+    model = rough_model(cfg)
+    lengths, rows = shared_rows(heads, tails)
+    tokens = torch.randint(0, 13, (int(rows.max()) + 1,), generator=torch.Generator().manual_seed(7))
+    first = torch.stack([(rows == row).nonzero()[0, 0] for row in range(len(tokens))])
+
+    def plain(t, n):
+        return model.hidden_packed(t[rows], n)[first]  # one output for each row, whichever copy has it
+
+    want, want_grads = value_and_gradients(model, plain, tokens, lengths)
+    got, grads = value_and_gradients(model, lambda t, n: hidden_packed(model, t, n, rows), tokens, lengths)
+    assert (got - want).norm() < 1e-6 * want.norm()
+    for name, grad in grads.items():
+        assert (grad - want_grads[name]).norm() < 1e-5 * want_grads[name].norm() + 1e-9, name
+
+
 def test_pieces_by_finite_differences():
     """Oracle: torch's gradcheck in float64."""
     rng = torch.Generator().manual_seed(5)

@@ -32,13 +32,14 @@ class Bucket:
         shape: (sequences, positions of the longest).
         rows: packed row of each padded place, [B·L]; None where the bucket is the whole batch in order.
             Places past a sequence's end repeat its last row: no real position sees them.
-        is_real: places that are not padding, [B·L]; None with ``rows``.
+        is_used: places whose output is a packed row's, [B·L]: neither padding nor a row that another place
+            stands for already; None with ``rows``.
         turn: rotary factors of the places, [B·L, 1, head_dim / 2], complex.
     """
 
     shape: tuple[int, int]
     rows: Tensor | None
-    is_real: Tensor | None
+    is_used: Tensor | None
     turn: Tensor
 
 
@@ -47,39 +48,53 @@ class Layout:
     """Who attends with whom in a packed batch.
 
     Args:
-        buckets: together they hold every packed row once.
+        buckets: together they hold every packed row, once unless sequences share some.
         back_N: place of each packed row in the buckets' places laid end to end, [N]; None: in order.
+        is_shared: a packed row may be part of several sequences.
     """
 
     buckets: tuple[Bucket, ...]
     back_N: Tensor | None
+    is_shared: bool = False
 
 
-def layout_of(table: Tensor, lengths: Sequence[int]) -> Layout:
+def layout_of(table: Tensor, lengths: Sequence[int], rows: Tensor | None = None) -> Layout:
     """Group sequences into buckets.
 
     Args:
         table: rotary factors by position, [P, head_dim / 2], complex, P ≥ the longest length.
         lengths: of the packed sequences, each ≥ 1.
+        rows: packed row of every sequence's positions, laid end to end, [sum(lengths)]: sequences that begin
+            alike may share rows. None: the sequences lie one after another.
     """
-    if min(lengths) == max(lengths):
+    if rows is None and min(lengths) == max(lengths):
         shape = len(lengths), lengths[0]
         return Layout((Bucket(shape, None, None, table[: shape[1]].repeat(shape[0], 1)[:, None]),), None)
     sizes = torch.tensor(lengths)
     starts = torch.cumsum(sizes, 0) - sizes
-    back_N = torch.empty(int(sizes.sum()), dtype=torch.int64)
+    all_rows = torch.arange(int(sizes.sum())) if rows is None else rows
+    back_N = torch.full((int(all_rows.max()) + 1,), -1)
     buckets, offset = [], 0
     for members in _similar(lengths):
         longest = lengths[members[0]]
         places = torch.arange(longest)
         last = sizes[members][:, None] - 1
-        rows = (starts[members][:, None] + torch.minimum(places, last)).flatten()
-        is_real = (places <= last).flatten()
-        back_N[rows[is_real]] = offset + torch.arange(len(rows))[is_real]
-        offset += len(rows)
+        own = all_rows[(starts[members][:, None] + torch.minimum(places, last)).flatten()]
+        is_used = _claim(back_N, own, (places <= last).flatten(), offset)
+        offset += len(own)
         turn = table[:longest].repeat(len(members), 1)[:, None]
-        buckets.append(Bucket((len(members), longest), rows, is_real, turn))
-    return Layout(tuple(buckets), back_N)
+        buckets.append(Bucket((len(members), longest), own, is_used, turn))
+    return Layout(tuple(buckets), back_N, rows is not None)
+
+
+def _claim(back_N: Tensor, own: Tensor, is_real: Tensor, offset: int) -> Tensor:
+    """Give each row that has no place yet the first of a bucket's real places; return which were given."""
+    numbers = torch.arange(len(own)) + offset
+    first_N = torch.full_like(back_N, offset + len(own))
+    first_N.scatter_reduce_(0, own[is_real], numbers[is_real], "amin")
+    is_used = is_real & (first_N[own] == numbers) & (back_N[own] < 0)
+    back_N[own[is_used]] = numbers[is_used]
+    return is_used
 
 
 def _similar(lengths: Sequence[int]) -> list[list[int]]:
@@ -123,15 +138,27 @@ class PackedAttention(torch.autograd.Function):
         parts = []
         for bucket, core in zip(layout.buckets, kept, strict=True):
             own = grad
-            if bucket.rows is not None and bucket.is_real is not None:
-                # What padding attended to was thrown away, so it has no gradient.
-                own = grad.index_select(0, bucket.rows).mul_(bucket.is_real[:, None])
+            if bucket.rows is not None and bucket.is_used is not None:
+                # What the other places attended to was thrown away, so it has no gradient.
+                own = grad.index_select(0, bucket.rows).mul_(bucket.is_used[:, None])
             back = core.backward(own)
             turn_(back, cfg, bucket.turn.conj())
             parts.append(back)
         if layout.back_N is None:
             return parts[0], None, None
+        if layout.is_shared:
+            return _summed(layout, parts), None, None
         return torch.cat(parts).index_select(0, layout.back_N), None, None
+
+
+def _summed(layout: Layout, parts: Sequence[Tensor]) -> Tensor:
+    """Return the gradient of every packed row: the sum over the places that read it."""
+    assert layout.back_N is not None
+    total = parts[0].new_zeros(len(layout.back_N), parts[0].shape[1])
+    for bucket, part in zip(layout.buckets, parts, strict=True):
+        assert bucket.rows is not None
+        total.index_add_(0, bucket.rows, part)  # padding's is zero: nothing real read it
+    return total
 
 
 def turn_(qkv: Tensor, cfg: DecoderConfig, turn: Tensor) -> None:

@@ -18,11 +18,26 @@ from rollwright.engine.model import Block, Decoder, DecoderConfig
 from rollwright.learn.attention import Layout, PackedAttention, layout_of
 
 
-def hidden_packed(model: Decoder, tokens_N: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Return the last hidden states of packed sequences, [N, hidden_size]; see `Decoder.hidden_packed`."""
-    if tokens_N.device.type != "cpu" or model.embed.dtype not in (torch.float32, torch.float64):
+def is_written_out(like: Tensor) -> bool:
+    """Say whether these layers run for a model of this device and precision."""
+    return like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+
+
+def hidden_packed(
+    model: Decoder, tokens_N: Tensor, lengths: Sequence[int], rows: Tensor | None = None
+) -> Tensor:
+    """Return the last hidden states of packed sequences, [N, hidden_size]; see `Decoder.hidden_packed`.
+
+    Args:
+        model: the decoder.
+        tokens_N, lengths: packed ids, and positions of each sequence.
+        rows: where sequences share what they begin with, the packed row of every position, laid end to end,
+            [sum(lengths)]; only where `is_written_out` says so.
+    """
+    if not is_written_out(model.embed):
+        assert rows is None
         return model.hidden_packed(tokens_N, lengths)
-    layout = layout_of(model.rope(max(lengths)), lengths)
+    layout = layout_of(model.rope(max(lengths)), lengths, rows)
     x_ND = F.embedding(tokens_N, model.embed)
     for layer in model.layers:
         x_ND = _block(model.cfg, layer, x_ND, layout)  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ class Outcome:
 
 def logp_of(model: Decoder, micro: MicroBatch) -> tuple[Tensor, Tensor]:
     """Return logprob and entropy of the micro-batch's tokens under the model, nats, [T] each."""
-    hidden_ND = hidden_packed(model, micro.tokens_N, micro.lengths)
+    hidden_ND = hidden_packed(model, micro.tokens_N, micro.lengths, micro.rows_L)
     hidden_TD = hidden_ND.index_select(0, micro.at_T)
     return selected_logp(model, hidden_TD, micro.target_T, micro.temperature_T, model.cfg.vocab_size)
 
