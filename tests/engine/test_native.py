@@ -143,6 +143,24 @@ def test_native_and_torch_engines_agree():
         np.testing.assert_allclose(native[name].logprobs, by_torch[name].logprobs, atol=1e-4)
 
 
+def test_gates_far_below_zero_shut():
+    """Oracle: the packed forward, with gates beyond -89, where exp(-gate) leaves float32."""
+    model = lively_model()
+    with torch.no_grad():
+        model.layers[0].gate_up_proj.weight[: model.cfg.intermediate_size] *= 60
+    tokens = torch.arange(50) % 60
+    gates: list[torch.Tensor] = []
+    silu = torch.nn.functional.silu
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "silu", lambda x, *a, **k: (gates.append(x), silu(x, *a, **k))[1])
+        want = torch.log_softmax(model.logits(model.hidden_packed(tokens, [50])), -1)
+    kv = PagedKV(model.cfg, model.embed)
+    kv.grow(16)
+    logits, _ = NativeForward(model, kv, 1).run(whole_pass(tokens.numpy(), RAGGED), None)
+    torch.testing.assert_close(torch.log_softmax(logits, -1), want, atol=1e-3, rtol=0)
+    assert min(float(g.min()) for g in gates) < -89
+
+
 def test_places_spread_pages_with_counts():
     """Oracle: by hand."""
     table = np.array([[4, 9, 0], [7, 0, 0]], np.int32)

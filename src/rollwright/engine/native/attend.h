@@ -70,9 +70,13 @@ static void scores_of(const Walk *w, int heads, const float *q, int dim, float *
                 to[i] = is_there ? s + g * ld + base : to[i - 1];
                 base += is_there ? w->counts[page + i] : 0;
             }
+            const int there = w->num_pages - page < most ? w->num_pages - page : most;
             if (now == 1) SCORE(1, 4);
-            else if (now == 2) SCORE(2, 3);
-            else if (now == 3) SCORE(3, 2);
+            else if (now == 2 && there == 3) SCORE(2, 3);
+            else if (now == 2 && there == 2) SCORE(2, 2);
+            else if (now == 2) SCORE(2, 1);
+            else if (now == 3 && there == 2) SCORE(3, 2);
+            else if (now == 3) SCORE(3, 1);
             else SCORE(4, 1);
         }
         g += now;
@@ -88,7 +92,7 @@ static void softmax(float *s, int num, float scale) {
     const vf most = all(max_lanes(top));
     vf sum = {0};
     for (int i = 0; i < padded; i += VW) {
-        const vf e = vexp((load(s + i) - most) * scale);
+        const vf e = vexp_clamped((load(s + i) - most) * scale);
         store(s + i, e);
         sum += e;
     }

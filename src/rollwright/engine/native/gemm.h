@@ -4,7 +4,7 @@
 #include "pool.h"
 #include "vec.h"
 
-enum { NR = 2 * VW, MR = 6, ROW_BLOCK = 48 };
+enum { NR = 2 * VW, MR = 6, TILE_BLOCK = 6 };  // so many tiles' rows of x stay in the first cache
 typedef enum { STORE, ADD, SILU_MUL } Epilogue;
 
 typedef struct {
@@ -43,7 +43,7 @@ INLINE void tile(int rows, int panels, const float *x, long ldx, const Matrix *m
         for (int i = 0; i < rows; i++) {
             const vf c0 = c[i][2 * j] + bias0, c1 = c[i][2 * j + 1] + bias1;
             if (epilogue == SILU_MUL) {  // a panel holds VW gates, then their VW ups
-                const vf gate = c0 / (all(1.0f) + vexp(-c0));
+                const vf gate = c0 / (all(1.0f) + vexp_clamped(vmin(all(88.0f), -c0)));
                 store(out + i * ldo + (panel + j) * VW, gate * c1);
                 continue;
             }
@@ -67,15 +67,19 @@ INLINE void tile_one(int rows, const float *x, long ldx, const Matrix *m, int pa
     switch (rows) { TILE(1, 1) TILE(2, 1) TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1) }
 }
 
-// Panels [first, end) for rows [0, num) of x.
-INLINE void block(int num, const float *x, long ldx, const Matrix *m, int first, int end, float *out, long ldo,
+// The rows of x in as few tiles as they take, all about equally high.
+typedef struct { int num_rows, num_tiles, first, end; } Tiles;
+
+// Panels [first, end) for the rows of some tiles.
+INLINE void block(Tiles tiles, const float *x, long ldx, const Matrix *m, int first, int end, float *out, long ldo,
                   Epilogue epilogue) {
-    const int num_tiles = (num + MR - 1) / MR;
+    const int num = tiles.num_rows;
     for (int panel = first; panel < end;) {
         const int widest = num == 1 ? 4 : num <= 3 ? 2 : 1;
         const int wide = end - panel >= widest ? widest : 1;
-        for (int t = 0; t < num_tiles; t++) {
-            const int row = num * t / num_tiles, rows = num * (t + 1) / num_tiles - row;
+        for (int t = tiles.first; t < tiles.end; t++) {
+            const long row = (long)num * t / tiles.num_tiles;
+            const int rows = (int)((long)num * (t + 1) / tiles.num_tiles - row);
             const float *from = x + row * ldx;
             float *to = out + row * ldo;
             if (wide > 1) tile_wide(rows, from, ldx, m, panel, to, ldo, epilogue);
@@ -86,14 +90,15 @@ INLINE void block(int num, const float *x, long ldx, const Matrix *m, int first,
 }
 
 #define FOR_EPILOGUE(e) \
-    static void block_##e(int n, const float *x, long ldx, const Matrix *m, int a, int b, float *o, long ldo) { \
-        block(n, x, ldx, m, a, b, o, ldo, e); }
+    static void block_##e(Tiles t, const float *x, long ldx, const Matrix *m, int a, int b, float *o, long ldo) { \
+        block(t, x, ldx, m, a, b, o, ldo, e); }
 FOR_EPILOGUE(STORE) FOR_EPILOGUE(ADD) FOR_EPILOGUE(SILU_MUL)
 
 // One thread's share of out (op)= x · weightᵀ: pieces of rows x panels are taken from a counter.
 static void product(_Atomic int *next, int num_threads, int num_rows, const float *x, long ldx, const Matrix *m,
                     float *out, long ldo, Epilogue epilogue) {
-    const int num_panels = panels_of(m->num_out), row_blocks = (num_rows + ROW_BLOCK - 1) / ROW_BLOCK;
+    const int num_panels = panels_of(m->num_out), num_tiles = (num_rows + MR - 1) / MR;
+    const int row_blocks = (num_tiles + TILE_BLOCK - 1) / TILE_BLOCK;
     int chunk = num_panels;
     if (num_threads > 1) {
         chunk = num_panels / (num_threads * 4);
@@ -103,14 +108,11 @@ static void product(_Atomic int *next, int num_threads, int num_rows, const floa
     const int chunks = (num_panels + chunk - 1) / chunk, pieces = chunks * row_blocks;
     for (int i; (i = atomic_fetch_add_explicit(next, 1, memory_order_relaxed)) < pieces;) {
         const int rb = i % row_blocks, first = i / row_blocks * chunk;
-        const int row = (int)((long)num_rows * rb / row_blocks);
-        const int rows = (int)((long)num_rows * (rb + 1) / row_blocks) - row;
+        const Tiles tiles = {num_rows, num_tiles, num_tiles * rb / row_blocks, num_tiles * (rb + 1) / row_blocks};
         const int end = first + chunk < num_panels ? first + chunk : num_panels;
-        const float *from = x + row * ldx;
-        float *to = out + row * ldo;
-        if (epilogue == STORE) block_STORE(rows, from, ldx, m, first, end, to, ldo);
-        else if (epilogue == ADD) block_ADD(rows, from, ldx, m, first, end, to, ldo);
-        else block_SILU_MUL(rows, from, ldx, m, first, end, to, ldo);
+        if (epilogue == STORE) block_STORE(tiles, x, ldx, m, first, end, out, ldo);
+        else if (epilogue == ADD) block_ADD(tiles, x, ldx, m, first, end, out, ldo);
+        else block_SILU_MUL(tiles, x, ldx, m, first, end, out, ldo);
     }
 }
 

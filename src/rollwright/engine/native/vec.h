@@ -25,7 +25,17 @@ INLINE void store(float *p, vf x) { *(vf_u *)p = x; }
 INLINE vf all(float x) { return x - (vf){0}; }
 INLINE vi all_i(int32_t x) { return x - (vi){0}; }
 INLINE vf where(vi mask, vf a, vf b) { return (vf)((mask & (vi)a) | (~mask & (vi)b)); }
-INLINE vf vmax(vf a, vf b) { return where(a > b, a, b); }
+
+// The larger one; b where they cannot be compared.
+INLINE vf vmax(vf a, vf b) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__)
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return where(a > b, a, b);
+#endif
+}
 
 // One rounding, always: what a row gives must not hang on which loop the compiler contracted.
 INLINE vf fma_(vf a, vf b, vf c) {
@@ -50,10 +60,13 @@ INLINE float max_lanes(vf x) {
     return m;
 }
 
-// exp for x <= ~88, to 2 units in the last place; below -87.3 it is exactly 0. (Cephes' reduction and polynomial.)
-INLINE vf vexp(vf x) {
-    const vi under = x < all(-87.3f);
-    x = where(under, all(0), x);
+// The smaller one; b where they cannot be compared.
+INLINE vf vmin(vf a, vf b) { return -vmax(-a, -b); }
+
+// exp for -87.3 <= x <= ~88, to 2 units in the last place; below it is that of -87.3, 1.2e-38. (Cephes' reduction
+// and polynomial.)
+INLINE vf vexp_clamped(vf x) {
+    x = vmax(all(-87.3f), x);  // in this order: what is no number stays so
     const vf n = fma_(x, all(1.44269504088896341f), all(12582912.0f)) - all(12582912.0f);
     vf r = fma_(n, all(-0.693359375f), x);
     r = fma_(n, all(2.12194440e-4f), r);
@@ -65,8 +78,11 @@ INLINE vf vexp(vf x) {
     p = fma_(p, r, all(5.0000001201e-1f));
     p = fma_(p, r * r, r + all(1.0f));
     const vi e = __builtin_convertvector(n, vi) + 127;
-    return where(under, all(0), p * (vf)(e << 23));
+    return p * (vf)(e << 23);
 }
+
+// exp, exactly 0 below -87.3.
+INLINE vf vexp(vf x) { return where(x < all(-87.3f), all(0), vexp_clamped(x)); }
 
 // log of a normal positive number, to 1 or 2 units in the last place. (Cephes.)
 INLINE vf vlog(vf x) {
