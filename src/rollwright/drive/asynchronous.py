@@ -38,7 +38,6 @@ from rollwright.events import (
     Published,
     Report,
     Reset,
-    Sampled,
     Score,
     Submit,
 )
@@ -123,12 +122,12 @@ class AsyncDriver(BaseDriver):
         try:
             reason = super().run(is_resumed, extend_to)
             if self.is_stopping and self.finished is None:
-                self._finish_update()
+                self._finish()
             return reason
         finally:
             for pool in (self.graders, self.environments, self.learner):
                 pool.close()
-            self.engine.close(self.limits.engine_s)
+            self.engine.close(min(10.0, self.limits.engine_s))
 
     @property
     def num_abandoned(self) -> int:
@@ -274,10 +273,9 @@ class AsyncDriver(BaseDriver):
                 " the journal. Raise deadlines.engine_s if its steps may take so long"
             )
 
-    def _finish_update(self) -> None:
-        """After a stop: let an update that is under way be recorded, so that it is not made again."""
+    def _finish(self) -> None:
+        """After a stop: record what has come already, and the update that is under way."""
+        self.feed(self._said(0.0))
         until = self.clock() + self.runner.settings.learn_deadline
         while (self.is_learning or self._update) and self.finished is None and self.clock() < until:
-            events = [e for e in self._said(TICK) if isinstance(e, (Published, Sampled, Failed))]
-            if events:
-                self.feed(events)
+            self.feed(self._said(TICK))
