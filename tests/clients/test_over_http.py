@@ -24,11 +24,12 @@ from rollwright.engine.checkpoint import save_model
 from rollwright.engine.inprocess import LocalEngine
 from rollwright.engine.model import new_model
 from rollwright.errors import EngineError
-from rollwright.events import EmitBatch, Published
+from rollwright.events import EmitBatch, Failed, Published, Scored
 from rollwright.rng import stream_key
 from rollwright.runner import Runner
 from rollwright.testing.decoded import tiny_decoder
 from rollwright.testing.fake import ToyTask, ToyTokenizer
+from rollwright.testing.hand import plain_method
 from rollwright.testing.scenarios import Scenario
 from rollwright.tree import Sampling, StopReason
 
@@ -196,3 +197,41 @@ def test_streams_are_independent_of_their_company():
         alone, _ = run_to_end(remote, [(command, prefix)])
         among, _ = run_to_end(remote, [*asks_of(40, 5), (command, prefix)])
     assert merged(alone["me"]) == merged(among["me"])
+
+
+class Picky(LocalEngine):
+    """Refuses some streams, whenever they are asked for."""
+
+    def submit(self, command, prefix):
+        if command.stream % 4 == 0:
+            raise EngineError(f"stream {command.stream} is refused")
+        super().submit(command, prefix)
+
+
+def test_asks_that_fail_for_good_are_failed_rollouts_of_the_run():
+    """Hand: the run goes on to its end; what failed has the server's words, no tokens and no reward."""
+    task = ToyTask(num_tasks=6, max_turns=1, max_tokens=8, context=40)
+    settings = Scenario("engine", task, {"num_steps": 2, "num_tasks": 3}).settings_of()
+    kept, reports = [], []
+
+    class Sink:
+        def append(self, event, commands):
+            kept.append(event)
+
+        def flush(self): ...
+
+    def train(batch):
+        return Published(step=batch.step, version=batch.version)
+
+    with serve(Picky(tiny_decoder(), characters(()))).running() as server, connected(server.url) as remote:
+        remote.publish = lambda version: None
+        runner = Runner(plain_method(4), settings)
+        driver = InlineDriver(
+            runner, remote, World(task, ToyTokenizer(), (0,)), train, Sink(), reports.append
+        )
+        assert driver.run()
+    failed = [e for e in kept if isinstance(e, Failed)]
+    assert failed and all(e.kind == "engine" and "is refused" in e.message for e in failed)
+    assert len(reports) == 2 and not [
+        e for e in kept if isinstance(e, Scored) and e.ask in {f.ask for f in failed}
+    ]
