@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich import box
@@ -13,8 +14,10 @@ from rich.text import Text
 
 from rollwright.cli.progress import held_out
 from rollwright.cli.text import bars, chart, number, percent, with_interval
-from rollwright.lab.rollouts import Rollout
-from rollwright.lab.summary import Books, Point, Row, Summary
+
+if TYPE_CHECKING:
+    from rollwright.lab.rollouts import Rollout
+    from rollwright.lab.summary import Books, Point, Row, Summary
 
 _FATES = {
     "trained": "the learner used them",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.text import Text
 
 from rollwright.cli.report import heading, table_of
 from rollwright.cli.text import number, percent
 from rollwright.cli.timeline import lines
-from rollwright.lab.bias import Bias
-from rollwright.lab.timeline import Idle
+
+if TYPE_CHECKING:
+    from rollwright.lab.bias import Bias
+    from rollwright.lab.timeline import Idle
 
 
 def print_bias(console: Console, bias: Bias) -> None:
