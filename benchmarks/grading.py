@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import logging
 import random
+import resource
 import time
 from collections.abc import Callable
 from fractions import Fraction
@@ -122,6 +123,7 @@ def main() -> None:
         start = time.perf_counter()
         ours = [verdict.score == 1.0 for verdict in grade_many([pair[:2] for pair in pairs], pool=pool)]
         seconds = time.perf_counter() - start
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
     subset = pairs[: args.compare]
     theirs, their_seconds = math_verify(subset)
     truth = [is_right for _, _, is_right in pairs]
@@ -134,6 +136,7 @@ def main() -> None:
         "workers": args.workers,
         "math_s": seconds,
         "math_verdicts_per_s": len(pairs) / seconds,
+        "math_cpu_s_with_start": used.ru_utime + used.ru_stime,  # of the workers; no other load changes it
         "math_wrong_verdicts": sum(a != b for a, b in zip(ours, truth, strict=True)),
         "math_verify_num": len(subset),
         "math_verify_s": their_seconds,

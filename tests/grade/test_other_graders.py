@@ -90,7 +90,7 @@ def test_json_differences(answer: str, gold: str, where: str | None) -> None:
 
 
 def test_json_that_is_none() -> None:
-    """By hand: NaN, repeated keys, deep nesting and prose are not JSON; a broken gold answer is our side's."""
+    """By hand: NaN, repeated keys, deep nesting and prose are not JSON; a broken gold is our side's."""
     for text in ("NaN", '{"a": 1, "a": 2}', "[" * 100_000, "hello", ""):
         assert grade_json(text, "[1]").status is Status.NO_ANSWER
     assert grade_json("[1]", "[1").score is None
