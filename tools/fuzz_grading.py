@@ -17,13 +17,14 @@ from rollwright.grade.answers import extract
 from rollwright.grade.math import MathSettings, Sameness, compare, grade
 
 SLOW_S = 5.0  # of processor time, for one input
-PIECES = """
+_PIECES = """
 0 1 2 9 10 1/2 0.5 1,234 1{,}000 x y n e i \\pi + - * / ^ _ ! % = < > \\le \\ge ( ) [ ] { } \\{ \\} | , ; :
 \\frac \\frac{1}{2} \\sqrt \\sqrt[3]{2} \\boxed{ \\boxed{7} \\fbox{ \\text{cm} \\text{and} \\pm \\cup \\infty
 $ $$ \\( \\) \\sin \\log_2 \\binom{5}{2} \\left( \\right) \\begin{pmatrix} \\end{pmatrix} \\\\ & ° ½ ² − ×
 cm m/s dollars <think> </think> **Answer:** #### Final and or 9^{9^{9}} ^{ 1e9 10! ... \\overline{3} 12:00
 \\int \\sum
-""".split()
+"""
+PIECES = _PIECES.split()
 MIRROR = {
     Sameness.EQUAL: {Sameness.EQUAL},
     Sameness.DIFFERENT: {Sameness.DIFFERENT},
@@ -81,9 +82,8 @@ def main() -> int:
         if rule:
             counts["findings"] += 1
             print(f"{rule}\n  a = {a!r}\n  b = {b!r}", flush=True)
-    print(
-        f"{counts['inputs']:,} inputs, {counts['findings']} findings, {args.minutes:g} minutes, seed {args.seed}"
-    )
+    num, findings = counts["inputs"], counts["findings"]
+    print(f"{num:,} inputs, {findings} findings, {args.minutes:g} minutes, seed {args.seed}")
     return 1 if counts["findings"] else 0
 
 
