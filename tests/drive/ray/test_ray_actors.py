@@ -10,6 +10,7 @@ from rollwright.drive.place.group_home import GroupHome
 from rollwright.drive.placement import Fleet, Job, Placement
 from rollwright.drive.ray import actors
 from rollwright.drive.ray.actors import Grader, Learner, RolloutWorker, Submission
+from rollwright.drive.ray.actors import Job as Work
 from rollwright.errors import EngineError, LawBroken
 from rollwright.events import Abort, EmitBatch, Failed, Reset, Retire, Submit
 from rollwright.tree import Sampling, StopReason
@@ -87,9 +88,8 @@ def test_a_grader_forgets_what_was_retired():
     it = Grader()
     it.begin(toy_world)
     it.world._states.update({"g#0/0.0": 1, "g#1/0.0": 2})
-    answer = it.serve(
-        Reset(ask="h#0/root", group="h#0", task="toy/train/3"), "toy/train/3", {}, False, ["g#0"]
-    )
+    command = Reset(ask="h#0/root", group="h#0", task="toy/train/3")
+    (answer,) = it.serve([Work(command, "toy/train/3", {})], ["g#0"]).answers
     assert answer.tokens == (4, 2) and list(it.world._states) == ["g#1/0.0"]
 
 

@@ -18,10 +18,11 @@ from rollwright.drive.place.cache_aware import CacheAware
 from rollwright.drive.place.group_home import GroupHome
 from rollwright.drive.place.round_robin import RoundRobin
 from rollwright.drive.placement import LeastLoaded
-from rollwright.drive.ray.actors import Submission
+from rollwright.drive.ray import actors
+from rollwright.drive.ray.actors import Served, Submission
 from rollwright.drive.ray.recipe import Recipe
 from rollwright.errors import ConfigError, EngineError, GraderError, LearnerError
-from rollwright.events import EmitBatch, Failed, Sampled, Scored, WorkerLost
+from rollwright.events import EmitBatch, Failed, Sampled, WorkerLost
 from rollwright.runner import Runner
 from rollwright.runner.batch import age
 from rollwright.runner.state import AskState
@@ -86,7 +87,7 @@ def test_random_deaths_change_no_sample(fake, tmp_path, seed):
     """Oracle: the inline driver. Ten actors of any kind die at random moments of a dialogue; the run ends,
     the same tokens, logprobs, versions and rewards are trained, the ledger balances, the journal replays.
     """
-    killed = killing(fake, seed, 0.1)
+    killed = killing(fake, seed, 0.15)
     journal = Journal(tmp_path / "journal.jsonl")
     it = run(fake, DIALOGUE, journal=journal, worker_asks=3, grader_asks=2, losses=50)
     assert it.reason == "all steps done" and len(killed) == 10
@@ -94,6 +95,7 @@ def test_random_deaths_change_no_sample(fake, tmp_path, seed):
     lost = {"RolloutWorker": crew.workers, "Grader": crew.graders, "Learner": crew.seat}
     for kind, pool in lost.items():  # one that ended last may not have been missed
         assert killed.count(kind) - 1 <= pool.num_lost <= killed.count(kind)
+    assert not crew.graders._suspects  # all of them were cleared by an answer
     whole = inline(DIALOGUE)
     assert outcome(it.batches) == outcome(whole.batches)
     it.runner.ledger.check()
@@ -113,7 +115,7 @@ def test_random_deaths_keep_the_laws_of_racing_and_overlapping_runs(fake, seed):
     name, num_ahead = ["april", "grpo", "dapo"][seed % 3], seed // 3
     settings = settings_of(num_ahead=num_ahead, max_carry=1, num_steps=5, chunk=2)
     method, batches = load_method(name, each=3), []
-    killed, journal = killing(fake, seed, 0.05), Rows()
+    killed, journal = killing(fake, seed, 0.1), Rows()
     with toy_crew(recipe_of(TASK), fake.clock, worker_asks=2, grader_asks=3, losses=50) as crew:
         it = Run(crew, Runner(method, settings), journal)
         batches = it.batches
@@ -178,7 +180,7 @@ def test_a_new_worker_serves_only_with_the_current_weights(fake):
 
 def test_nothing_is_queued_without_a_bound(fake):
     """Oracle: the limits. No worker has more asks than it may, no actor more calls than it may."""
-    most = {"asks": 0, "RolloutWorker": 0, "Grader": 0}
+    most = {"asks": 0, "RolloutWorker": 0, "Grader": 0, "jobs": 0}
 
     def before(actor, call):
         kind = actor.kind.__name__
@@ -186,12 +188,14 @@ def test_nothing_is_queued_without_a_bound(fake):
             most[kind] = max(most[kind], len(actor.queue))
         if kind == "RolloutWorker" and call.method == "work":
             most["asks"] = max(most["asks"], len(actor.instance.engine.live))
+        if call.method == "serve":
+            most["jobs"] = max(most["jobs"], len(call.args[0]))
 
     fake.before_call = before
     run(fake, num_each=8, worker_asks=3, grader_asks=2)
     assert most["asks"] == 3
     assert most["RolloutWorker"] == 2  # work, and weights
-    assert most["Grader"] == 2
+    assert most["Grader"] == 1 and most["jobs"] == 2
 
 
 @pytest.mark.parametrize("placement", [CacheAware(8.0), RoundRobin(), LeastLoaded(), GroupHome()])
@@ -252,42 +256,50 @@ def test_a_worker_that_hangs_is_replaced(fake):
     assert outcome(it.batches) == outcome(inline().batches)
 
 
-@pytest.mark.parametrize("is_behind", [False, True])
-def test_a_grade_that_hangs_has_failed(fake, tmp_path, is_behind):
-    """Oracle: hand. Of the two jobs that the grader had, the one that it was at is a failure of ours with no
-    reward, the other is done again. Nobody waits for it longer than ``grader_s``, be it that it was sent to
-    an idle grader or stood behind another job.
+def asks_of(call):
+    """Return the asks whose grades a call is for."""
+    jobs = call.args[0] if call.method == "serve" else ()
+    return [job.command.ask for job in jobs if type(job.command).__name__ == "Score"]
+
+
+@pytest.mark.parametrize("grader_asks", [1, 4])
+def test_a_grade_that_hangs_has_failed(fake, tmp_path, grader_asks):
+    """Oracle: hand. One answer hangs every grader that reads it: it is a failure of ours with no reward, and
+    those that were sent with it are graded. Nobody waits for a call longer than ``grader_s``.
     """
-    hung, behind = [], set()
+    calls = []
 
     def before(actor, call):
-        is_score = call.method == "serve" and type(call.args[0]).__name__ == "Score"
-        was_behind = call in behind
-        behind.update(list(actor.queue)[1:])
-        if is_score and not hung and len(actor.queue) > 1 and was_behind == is_behind:
+        if "toy/train/3#0/0:1" in asks_of(call):
+            calls.append(len(call.args[0]))
             actor.is_hung = True
-            hung.append(call.args[0].ask)
 
     fake.before_call = before
-    journal = Journal(tmp_path / "journal.jsonl")
-    it = run(fake, journal=journal, grader_s=20.0)
+    journal, options = Journal(tmp_path / "journal.jsonl"), {"num_tasks": 12, "num_steps": 1}
+    settings = {"grader_s": 20.0, "grader_asks": grader_asks, "run_options": options}
+    it = run(fake, journal=journal, **settings)
     journal.flush()
     events = [event for event, _ in read(journal.path)]
     assert [(e.ask, e.kind, e.message) for e in events if isinstance(e, Failed)] == [
-        (hung[0], "grader", "no answer within 20 s")
+        ("toy/train/3#0/0:1", "grader", "no answer within 20 s")
     ]
-    assert not any(isinstance(e, Scored) and e.ask == hung[0] for e in events)
-    assert it.reason == "all steps done" and 20 < fake.now < 40
-    whole, got = outcome(inline().batches), outcome(it.batches)
+    assert calls[-1] == 1 and len(calls) == (1 if calls[0] == 1 else 2)
+    assert calls[0] > 1 or grader_asks == 1
+    assert it.reason == "all steps done" and fake.now - 20 * len(calls) < 10
+    whole, got = outcome(inline(**options).batches), outcome(it.batches)
     (lost,) = (key for key in whole if got[key] != whole[key])
     assert got[lost][3:] == (None, "grader_error") and got[lost][:3] == whole[lost][:3]
 
 
 def test_a_grader_that_one_answer_ends_is_not_fed_for_ever(fake, tmp_path):
-    """Oracle: hand. One answer ends every grader that reads it: after ``losses`` of them it has failed."""
+    """Oracle: hand. One answer ends every grader that reads it: after ``losses`` of them, which had it alone,
+    it has failed.
+    """
+    alone = []
 
     def before(actor, call):
-        if call.method == "serve" and call.args[0].ask == "toy/train/3#0/0:1":
+        if "toy/train/3#0/0:1" in asks_of(call):
+            alone.append(len(call.args[0]) == 1)
             fake.kill(actor, True)
 
     fake.before_call = before
@@ -295,9 +307,31 @@ def test_a_grader_that_one_answer_ends_is_not_fed_for_ever(fake, tmp_path):
     it = run(fake, journal=journal, losses=3, run_options={"num_tasks": 12, "num_steps": 1})
     journal.flush()
     failed = [event for event, _ in read(journal.path) if isinstance(event, Failed)]
-    assert it.reason == "all steps done" and it.crew.graders.num_lost == 3
+    assert it.reason == "all steps done" and it.crew.graders.num_lost == len(alone)
+    assert alone == [False, True, True, True]
     assert [(e.ask, e.kind) for e in failed] == [("toy/train/3#0/0:1", "grader")]
     assert "3 graders ended" in failed[0].message
+
+
+def test_slow_jobs_go_one_by_one_and_quick_ones_together(fake, monkeypatch):
+    """Oracle: hand, with the grader's own clock: calls of quick jobs grow, those of slow ones do not."""
+    sizes = {}
+    for name, job_s in (("quick", 1e-4), ("slow", 0.2)):
+        sizes[name] = []
+        served = actors.Grader.serve
+
+        def serve(self, jobs, retired=(), job_s=job_s, served=served):
+            return Served(served(self, jobs, retired).answers, job_s * len(jobs))
+
+        def before(actor, call, found=sizes[name]):
+            if call.method == "serve":
+                found.append(len(call.args[0]))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(actors.Grader, "serve", serve)
+            fake.before_call = before
+            run(fake, num_each=8, grader_asks=16, run_options={"num_tasks": 12})
+    assert max(sizes["quick"]) == 16 and set(sizes["slow"]) == {1}
 
 
 class Exits(ToyTask):

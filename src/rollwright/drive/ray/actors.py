@@ -7,6 +7,7 @@ imported there, is an error with a cause and not a dead actor.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,33 @@ class Worked:
 
     answers: list[AnyEvent]
     num_live: int
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A command for a world, with what it needs to know.
+
+    Args:
+        command: the command.
+        task: the task that it is about.
+        nodes: those of the path that it is about.
+        truncated: whether the trajectory that is graded was cut.
+        session: the trajectory, as placements know it.
+    """
+
+    command: Reset | EnvStep | Score
+    task: TaskId
+    nodes: Nodes
+    truncated: bool = False
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A grader's answers, in order, and the seconds that all of them took."""
+
+    answers: list[AnyEvent]
+    seconds: float
 
 
 def place() -> Place:
@@ -117,30 +145,21 @@ class Grader:
         self.world = make()
         return place()
 
-    def serve(
-        self,
-        command: Reset | EnvStep | Score,
-        task: TaskId,
-        nodes: Nodes,
-        truncated: bool = False,
-        retired: Sequence[GroupId] = (),
-    ) -> AnyEvent:
-        """Answer a command.
-
-        Args:
-            command: the command.
-            task: the task that it is about.
-            nodes: those of the path that it is about.
-            truncated: whether the trajectory that is graded was cut.
-            retired: groups that were closed meanwhile.
-        """
+    def serve(self, jobs: Sequence[Job], retired: Sequence[GroupId] = ()) -> Served:
+        """Do jobs in order; first forget the groups that were closed meanwhile."""
+        begun = time.perf_counter()
         for group in retired:
             self.world.retire(group)
+        answers = [self._answer(job) for job in jobs]
+        return Served(answers, time.perf_counter() - begun)
+
+    def _answer(self, job: Job) -> AnyEvent:
+        command = job.command
         if isinstance(command, Reset):
             return self.world.reset(command)  # type: ignore[return-value]
         if isinstance(command, EnvStep):
-            return self.world.env_step(command, task, nodes)  # type: ignore[return-value]
-        return self.world.score(command, task, nodes, truncated)  # type: ignore[return-value]
+            return self.world.env_step(command, job.task, job.nodes)  # type: ignore[return-value]
+        return self.world.score(command, job.task, job.nodes, job.truncated)  # type: ignore[return-value]
 
 
 class Learner:

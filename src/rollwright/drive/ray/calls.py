@@ -61,10 +61,6 @@ class Calls:
         """Wait for a call from now on, so many seconds at most."""
         self._calls[ref] = Call(member, done, failed, self.clock() + seconds)
 
-    def limit(self, ref: Ref, seconds: float) -> None:
-        """Give a call so many seconds from now on: what it was queued behind is done."""
-        self._calls[ref].due = self.clock() + seconds
-
     def drop(self, member: str) -> None:
         """Forget the calls to a member that is gone."""
         self._calls = {ref: call for ref, call in self._calls.items() if call.member != member}

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import ray
 
 from rollwright.drive import placement as places
-from rollwright.drive.ray.actors import Place, Submission
+from rollwright.drive.ray.actors import Job, Place, Submission
 from rollwright.drive.ray.calls import HOW_TO_GO_ON, Calls, Events, Ref
-from rollwright.drive.ray.graders import Graders, Job
+from rollwright.drive.ray.graders import Graders
 from rollwright.drive.ray.hire import room_for_workers
 from rollwright.drive.ray.recipe import Files, Recipe
 from rollwright.drive.ray.seat import Seat

@@ -11,9 +11,8 @@ import msgspec
 
 from rollwright.drive import placement as places
 from rollwright.drive.base import BaseDriver, Sink
-from rollwright.drive.ray.actors import Submission
+from rollwright.drive.ray.actors import Job, Submission
 from rollwright.drive.ray.crew import Crew
-from rollwright.drive.ray.graders import Job
 from rollwright.errors import LawBroken
 from rollwright.events import (
     Abort,

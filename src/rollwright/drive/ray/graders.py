@@ -1,14 +1,15 @@
-"""The graders: prompts, environment steps and grades, one at a time in each, with a limit on each."""
+"""The graders: prompts, environment steps and grades, with a limit on each."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from rollwright.drive.ray.actors import Place
+from rollwright.drive.ray.actors import Job, Place, Served
 from rollwright.drive.ray.calls import (
     FOREVER,
     HOW_TO_GO_ON,
@@ -21,51 +22,35 @@ from rollwright.drive.ray.calls import (
 )
 from rollwright.drive.ray.hire import Actor, dismiss, hire_grader
 from rollwright.drive.ray.settings import CrewSettings, Limits
-from rollwright.drive.world import Nodes, World
+from rollwright.drive.world import World
 from rollwright.errors import GraderError
-from rollwright.events import AnyEvent, EnvStep, Failed, Observed, Reset, Score, WorkerLost
-from rollwright.tree import GroupId, NodeId, TaskId
+from rollwright.events import EnvStep, Failed, Observed, Reset, Score, WorkerLost
+from rollwright.tree import GroupId, NodeId
 
 _log = logging.getLogger(__name__)
+_CALL_S = 0.05  # about how long a call should take: much more than what it costs to make one
 _KINDS = {Reset: "data", EnvStep: "environment", Score: "grader"}
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A command for a world, with what it needs to know.
-
-    Args:
-        command: the command.
-        task: the task that it is about.
-        nodes: those of the path that it is about.
-        truncated: whether the trajectory that is graded was cut.
-        session: the trajectory, as placements know it.
-    """
-
-    command: Reset | EnvStep | Score
-    task: TaskId
-    nodes: Nodes
-    truncated: bool = False
-    session: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class Desk:
-    """What the driver knows of one grader. The first of its jobs is the one that it is at."""
+    """What the driver knows of one grader."""
 
     name: str
     actor: Actor
     place: Place | None = None
-    jobs: dict[Ref, Job] = field(default_factory=dict)
+    jobs: list[Job] = field(default_factory=list)  # of the call that is out
     groups: set[GroupId] = field(default_factory=set)
-    retired: list[GroupId] = field(default_factory=list)
+    retired: list[GroupId] = field(default_factory=list)  # to be told with its next call
 
 
 class Graders:
-    """The graders of a crew. What finds no room waits here; the runner has no more of it in flight.
+    """The graders of a crew. One call is out for each; what finds no room waits here.
 
-    A grader that dies, or that is at one job for too long, is replaced. The job is done again
-    after a death, up to ``losses`` times; one that takes too long has failed. The others start again.
+    Quick jobs go several to a call, so that a call takes some 50 ms; slow ones go one by one. A grader that
+    dies, or whose call takes too long, is replaced. With several jobs nobody knows whose fault it was, so
+    each is then given to a grader alone. A job alone that takes too long has failed; one whose grader dies
+    is done again, up to ``losses`` times.
 
     Args:
         make: the maker of each one's world.
@@ -89,7 +74,8 @@ class Graders:
         self.num_lost = 0
         self._num_hired = 0
         self._num_barren = 0  # losses in a row before the grader had even begun
-        self._took_down: Counter[NodeId] = Counter()  # ask -> graders that died of it
+        self._job_s = _CALL_S  # about how long a job takes
+        self._suspects: Counter[NodeId] = Counter()  # ask -> graders that ended while they had it alone
 
     @property
     def serving(self) -> list[Desk]:
@@ -113,8 +99,15 @@ class Graders:
         for desk in list(self.desks.values()):
             self._forget(desk)
 
+    def _began(self, desk: Desk, place: Place) -> Events:
+        desk.place = place
+        self._num_barren = 0
+        return ()
+
+    # ------------------------------------------------------------ work
+
     def serve(self, job: Job) -> None:
-        """Take a job; `flush` places it."""
+        """Take a job; `flush` gives it to a grader."""
         self.waiting.append(job)
 
     def retire(self, group: GroupId) -> None:
@@ -122,47 +115,59 @@ class Graders:
         for desk in self.desks.values():
             if group in desk.groups:
                 desk.groups.discard(group)
-                desk.retired.append(group)  # told with its next job
+                desk.retired.append(group)
 
     def flush(self) -> None:
-        """Give waiting jobs to graders with room."""
-        while self.waiting:
-            group = self.waiting[0].command.group
-            room = [desk for desk in self.serving if len(desk.jobs) < self.cfg.grader_asks]
-            if not room:
-                return
-            # A world keeps the states of a group's environments: worth two places in its line.
-            desk = min(room, key=lambda desk: len(desk.jobs) + (0 if group in desk.groups else 2))
-            self._send(desk, self.waiting.popleft())
+        """Give waiting jobs to the graders that are idle."""
+        idle = [desk for desk in self.serving if not desk.jobs]
+        if not (idle and self.waiting):
+            return
+        share = math.ceil(len(self.waiting) / len(self.serving))
+        room = max(1, min(share, self.cfg.grader_asks, round(_CALL_S / self._job_s)))
+        while self.waiting and (desk := self._desk_for(self.waiting[0], idle, room)) is not None:
+            desk.jobs.append(self.waiting.popleft())
+        for desk in idle:
+            if desk.jobs:
+                self._send(desk)
 
-    def _send(self, desk: Desk, job: Job) -> None:
+    def _desk_for(self, job: Job, idle: list[Desk], room: int) -> Desk | None:
+        """Return the grader whose next call the job goes with. A suspect goes alone."""
+
+        def has_room(desk: Desk) -> bool:
+            if self._is_suspect(job):
+                return not desk.jobs
+            return len(desk.jobs) < room and not any(map(self._is_suspect, desk.jobs))
+
+        # A world keeps the states of a group's environments: worth two places in its line.
+        group = job.command.group
+        able = [desk for desk in idle if has_room(desk)]
+        return min(able, key=lambda d: len(d.jobs) + (0 if group in d.groups else 2), default=None)
+
+    def _is_suspect(self, job: Job) -> bool:
+        return job.command.ask in self._suspects
+
+    def _send(self, desk: Desk) -> None:
         retired, desk.retired = desk.retired, []
-        ref = desk.actor.serve.remote(job.command, job.task, job.nodes, job.truncated, retired)
-        desk.jobs[ref] = job
-        desk.groups.add(job.command.group)
-        seconds = self._seconds(job) if len(desk.jobs) == 1 else FOREVER  # it stands behind others
-        self._call(desk, ref, partial(self._served, desk, ref), seconds)
+        desk.groups.update(job.command.group for job in desk.jobs)
+        ref = desk.actor.serve.remote(desk.jobs, retired)
+        self._call(desk, ref, partial(self._served, desk), max(map(self._seconds, desk.jobs)))
+
+    def _served(self, desk: Desk, served: Served) -> Events:
+        jobs, desk.jobs = desk.jobs, []
+        self._job_s += 0.2 * (served.seconds / len(jobs) - self._job_s)
+        for job, answer in zip(jobs, served.answers, strict=True):
+            self._suspects.pop(job.command.ask, None)
+            if isinstance(job.command, EnvStep) and isinstance(answer, Observed):
+                self.on_outcome(job.session, answer)
+        return served.answers
 
     def _seconds(self, job: Job) -> float:
         return self.limits.grader_s if isinstance(job.command, Score) else self.limits.environment_s
 
+    # ------------------------------------------------------------ failures
+
     def _call(self, desk: Desk, ref: Ref, done: Callable[..., Events], seconds: float = FOREVER) -> None:
         self.calls.add(ref, desk.name, done, partial(self._failed, desk), seconds)
-
-    def _began(self, desk: Desk, place: Place) -> Events:
-        desk.place = place
-        self._num_barren = 0
-        return ()
-
-    def _served(self, desk: Desk, ref: Ref, answer: AnyEvent) -> Events:
-        job = desk.jobs.pop(ref)
-        self._took_down.pop(job.command.ask, None)
-        if isinstance(job.command, EnvStep) and isinstance(answer, Observed):
-            self.on_outcome(job.session, answer)
-        if desk.jobs:
-            first = next(iter(desk.jobs))
-            self.calls.limit(first, self._seconds(desk.jobs[first]))
-        return (answer,)
 
     def _failed(self, desk: Desk, error: Exception) -> Events:
         """Replace a grader, and say what becomes of its jobs."""
@@ -171,7 +176,7 @@ class Graders:
         self.num_lost += 1
         self._forget(desk)
         _log.warning("%s is lost with %d jobs: %s", desk.name, len(desk.jobs), why)
-        jobs = list(desk.jobs.values())
+        jobs, desk.jobs = desk.jobs, []
         if not jobs:
             self._num_barren += desk.place is None
             if self._num_barren >= self.cfg.losses:
@@ -180,19 +185,20 @@ class Graders:
                     f"{HOW_TO_GO_ON}"
                 )
             return ()
-        failed = list(self._blame(jobs[0], error, why))
-        rest = jobs[1:] if failed else jobs
-        return (*failed, WorkerLost(worker=desk.name, asks=tuple(job.command.ask for job in rest)))
+        for job in jobs:
+            self._suspects[job.command.ask] += len(jobs) == 1
+        if len(jobs) == 1 and (said := self._fault(jobs[0], error, why)):
+            (job,) = jobs
+            del self._suspects[job.command.ask]
+            return (Failed(ask=job.command.ask, kind=_KINDS[type(job.command)], message=said),)
+        return (WorkerLost(worker=desk.name, asks=tuple(job.command.ask for job in jobs)),)
 
-    def _blame(self, job: Job, error: Exception, why: str) -> Iterator[AnyEvent]:
-        """Yield the failure of the job that its grader was at, if it is the job's fault."""
-        ask, kind = job.command.ask, _KINDS[type(job.command)]
+    def _fault(self, job: Job, error: Exception, why: str) -> str:
+        """Return what to say of a job whose grader, which had it alone, is lost; nothing to do it again."""
         if isinstance(error, Overdue):
-            yield Failed(ask=ask, kind=kind, message=f"no answer within {self._seconds(job):g} s")
-            return
-        self._took_down[ask] += 1
-        if (num := self._took_down[ask]) >= self.cfg.losses:
-            yield Failed(ask=ask, kind=kind, message=f"{num} graders ended while they were at it ({why})")
+            return f"no answer within {self._seconds(job):g} s"
+        num = self._suspects[job.command.ask]
+        return f"{num} graders ended while they were at it ({why})" if num >= self.cfg.losses else ""
 
     def _forget(self, desk: Desk) -> None:
         self.desks.pop(desk.name, None)

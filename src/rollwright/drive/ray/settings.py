@@ -17,11 +17,11 @@ class CrewSettings:
         grader_cpus: what Ray reserves for a grader, ≥ 0.
         learner_cpus, learner_gpus: what Ray reserves for the learner, ≥ 0.
         worker_asks: asks that a worker holds at once, ≥ 1; the rest waits with the driver.
-        grader_asks: asks that a grader holds at once, ≥ 1.
+        grader_asks: prompts, environment steps and grades that are sent in one call at most, ≥ 1.
         start_s: seconds without any worker, or any grader, until the run ends with an error, > 0.
         setup_s: seconds that starting, saving or restoring the learner may take, > 0.
-        losses: workers in a row that may end before any of them answered, ≥ 1; also how many graders one
-            ask may take with it before it counts as failed.
+        losses: workers in a row that may end before any of them answered, ≥ 1; also how many graders may
+            end over one ask, which they had alone, before it counts as failed.
     """
 
     workers: int = 0
@@ -32,7 +32,7 @@ class CrewSettings:
     learner_cpus: float = 0.0
     learner_gpus: float = 0.0
     worker_asks: int = 256
-    grader_asks: int = 8
+    grader_asks: int = 32
     start_s: float = 300.0
     setup_s: float = 600.0
     losses: int = 5
