@@ -17,6 +17,7 @@ from rollwright.grade.verdict import Status
         ("$\\boxed 42$", "42", How.BOX),
         ("\\boxed{ \\{1, 2\\} }", "\\{1, 2\\}", How.BOX),
         ("\\boxed{1}, \\boxed{2} and \\boxed{3}.", "1, 2, 3", How.BOX),
+        ("\\boxed{x \\{ y} and so on }", "x \\{ y", How.BOX),
         ("\\boxed{\\boxed{5}}", "\\boxed{5}", How.BOX),
         ("the answer is 3, but \\boxed{4}\nThe answer is 5", "4", How.BOX),
         ("\\boxed{1} then an empty one \\boxed{}", "1", How.BOX),
