@@ -39,7 +39,7 @@ class SimulationReport(msgspec.Struct, frozen=True):
         cost: workers and learner, by their prices; workers that train count as workers.
         length_distance: Kolmogorov-Smirnov distance of the lengths of trained rollouts from those of all
             that were begun; None without any.
-        splits: workers that trained after each step, where a planner moves them.
+        splits: workers that trained from the start and after each step, where a planner moves them.
         ages: trajectories trained on, by age in versions.
         kinds: trajectories trained on, by the first part of their task's id.
         leaves: the rollouts that ended, by fate: compare what was trained with what was sampled.

@@ -21,18 +21,21 @@ class Elastic:
         self.planner, self.engine, self.learner = planner, engine, learner
         self.costs: list[StepCost] = []
         self.splits: list[int] = []
-        self._last = (0.0, 0.0, 0.0)  # engine busy, learner busy, time: at the last plan
+        self._last = (0.0, 0.0, 0.0)  # engine busy, learner's token seconds, time: at the last plan
+        self._move()  # nobody has work yet
 
     def plan(self, now: float) -> list[Sampled]:
         """Note what the last step took, and move workers; return what those that move had made."""
-        busy, trained = self.engine.account().busy_seconds, self.learner.worker_seconds
+        busy, trained = self.engine.account().busy_seconds, self.learner.token_seconds
         before = self._last
         self._last = (busy, trained, now)
-        own = self.learner.model.num_workers
         self.costs.append(StepCost(busy - before[0], now - before[2], trained - before[1]))
-        num_all = self.engine.model.num_workers + own
-        wanted = self.planner.num_training(self.costs, num_all, self.learner.num_workers)
-        lent = min(max(0, wanted - own), self.engine.model.num_workers - 1)
+        return self._move()
+
+    def _move(self) -> list[Sampled]:
+        own, num_rolling = self.learner.model.num_workers, self.engine.model.num_workers
+        wanted = self.planner.num_training(self.costs, num_rolling + own, self.learner.num_workers)
+        lent = min(max(0, wanted - own), num_rolling - 1)
         self.learner.num_lent = lent
         self.splits.append(lent + own)
         return self.engine.lend(lent)

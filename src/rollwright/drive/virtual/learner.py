@@ -15,13 +15,13 @@ class LearnerTime:
     Attributes:
         num_lent: workers that help it beside its own.
         busy_seconds: seconds in which it worked.
-        worker_seconds: the same, times the workers that took part.
+        token_seconds: what its tokens took, times the workers that took part.
     """
 
     def __init__(self, model: LearnerModel) -> None:
         self.model = model
         self.num_lent = 0
-        self.busy_seconds = self.worker_seconds = 0.0
+        self.busy_seconds = self.token_seconds = 0.0
         self._free_at = 0.0
         self._is_done: set[GroupId] = set()  # groups whose gradients are made
 
@@ -33,7 +33,7 @@ class LearnerTime:
         """A group is complete: with ``streams`` its gradients are made while others roll out."""
         if self.model.streams and group not in self._is_done:
             self._is_done.add(group)
-            self._work(now, num_tokens * self.model.token_seconds / self.num_workers)
+            self._work(now, num_tokens * self.model.token_seconds / self.num_workers, 0.0)
 
     def update(self, batch: EmitBatch, now: float, rollout_seconds: float) -> float:
         """Return when the update of a batch that arrives now ends.
@@ -51,12 +51,13 @@ class LearnerTime:
             seconds -= min(early, model.spare * rollout_seconds)
         else:
             seconds = num * model.token_seconds / self.num_workers
-        return self._work(now, seconds + model.step_seconds)
+        return self._work(now, seconds, model.step_seconds)
 
-    def _work(self, now: float, seconds: float) -> float:
+    def _work(self, now: float, token_seconds: float, step_seconds: float) -> float:
+        seconds = token_seconds + step_seconds
         self._free_at = max(now, self._free_at) + seconds
         self.busy_seconds += seconds
-        self.worker_seconds += seconds * self.num_workers
+        self.token_seconds += token_seconds * self.num_workers
         return self._free_at
 
 

@@ -150,7 +150,7 @@ class Planner(Protocol):
         """Return how many of all workers shall train from now on.
 
         Args:
-            costs: of the steps so far, the last one last.
+            costs: of the steps so far, the last one last; empty before the first.
             num_workers: workers that roll out or train.
             now: workers that train at present.
         """
