@@ -121,71 +121,75 @@ def test_rollouts_go_on_while_a_grader_grades():
 # ---------------------------------------------------------------- deadlines
 
 
-class HangingTask(ToyTask):
-    """Grades of texts that begin with 3, and environment steps that do, never come back in time."""
+class Hanging(World):
+    """Grades of texts that begin with 3, 4 or 5 hang until the test is over, and environment steps of first turns."""
 
-    __slots__ = ()
+    def __init__(self, task, what):
+        super().__init__(task, ToyTokenizer(), (0,))
+        self.what, self.over, self.num_back = what, threading.Event(), 0
 
-    def grade(self, task_id, state, turns, truncated):
-        if turns[0].startswith("3"):
-            time.sleep(1.5)
-        return super().grade(task_id, state, turns, truncated)
+    def _hang(self):
+        self.over.wait(6 * SOON)
+        self.num_back += 1
+
+    def score(self, command, task, nodes, truncated):
+        if self.what == "grade" and self.text(nodes[command.leaf].tokens).startswith(("3", "4", "5")):
+            self._hang()
+        return super().score(command, task, nodes, truncated)
+
+    def env_step(self, command, task, nodes):
+        if self.what == "step" and command.ask.endswith("/0:1"):
+            self._hang()
+        return super().env_step(command, task, nodes)
 
 
 def test_a_grader_that_hangs_is_given_up_and_its_thread_replaced():
-    """Kind grader, no reward, a count of threads; the two places in the pool serve the others meanwhile."""
-    task = HangingTask(num_tasks=6, max_tokens=9, context=40)
-    limits = Limits(num_graders=2, grader_s=0.1)
-    start = time.monotonic()
-    run = Run(world=World(task, ToyTokenizer(), (0,)), task=task, limits=limits, num_steps=2, retries=0)()
+    """Kind grader, no reward, a count of threads; two places in the pool serve the others meanwhile."""
+    task = ToyTask(num_tasks=6, max_tokens=9, context=40)
+    world, limits = Hanging(task, "grade"), Limits(num_graders=2, grader_s=0.5)
+    run = Run(world=world, task=task, limits=limits, num_steps=2, retries=0)()
+    assert world.num_back == 0, "nobody waited for them"
     failed = [event for event in run.journal.events if isinstance(event, Failed)]
-    assert failed and {event.kind for event in failed} == {"grader"}
-    assert "no answer within 0.1 s" in failed[0].message
+    assert len(failed) > 2, "more than there are places"
+    assert {event.kind for event in failed} == {"grader"} and "no answer within 0.5 s" in failed[0].message
     assert run.driver.num_abandoned == len(failed)
     trained = [t for batch in run.batches for g in batch.groups for t in g.trajectories]
     statuses = {t.status for t in trained}
     assert "grader_error" in statuses and {"right", "wrong"} & statuses
     assert all((t.reward is None) == (t.status == "grader_error") for t in trained)
-    assert time.monotonic() - start < 1.5 * len(failed), "nobody waited for them"
     assert run.reason == "all steps done"
+    world.over.set()
 
 
 def test_an_answer_after_the_deadline_is_no_answer():
-    """What the thread that was left behind says later is heard by nobody: one Scored per ask at most."""
-    task = HangingTask(num_tasks=6, max_tokens=9, context=40)
+    """What the thread that was left behind says later is heard by nobody: it answers during the update."""
+    task = ToyTask(num_tasks=6, max_tokens=9, context=40)
+    world = Hanging(task, "grade")
 
     def train(batch):
-        time.sleep(1.6)  # long enough for every hung grade to come back
+        world.over.set()
+        until = time.monotonic() + SOON
+        while world.num_back < run.driver.num_abandoned and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(0.1)  # the answers are on their way
         return publish(batch)
 
-    run = Run(
-        world=World(task, ToyTokenizer(), (0,)),
-        train=train,
-        task=task,
-        limits=Limits(grader_s=0.1),
-        num_steps=1,
-        retries=0,
-    )()
+    run = Run(world=world, train=train, task=task, limits=Limits(grader_s=0.5), num_steps=1, retries=0)
+    run()
     failed = {event.ask for event in run.journal.events if isinstance(event, Failed)}
     scored = [event.ask for event in run.journal.events if isinstance(event, Scored)]
-    assert failed and not failed & set(scored) and len(scored) == len(set(scored))
+    assert world.num_back and failed and not failed & set(scored) and len(scored) == len(set(scored))
     assert run.runner.num_late == 0
 
 
 def test_an_environment_that_hangs_is_given_up():
     """Kind environment: its rollout is lost, the others go on."""
-
-    class Hanging(World):
-        def env_step(self, *given):
-            if given[0].ask.endswith("/0:1"):
-                time.sleep(0.6)
-            return super().env_step(*given)
-
-    limits = Limits(num_environments=1, environment_s=0.1)
-    run = Run(world=Hanging(TASK, ToyTokenizer(), (0,)), limits=limits, num_steps=1, retries=0)()
+    world, limits = Hanging(TASK, "step"), Limits(num_environments=1, environment_s=1.0)
+    run = Run(world=world, limits=limits, num_steps=1, retries=0)()
     failed = [event for event in run.journal.events if isinstance(event, Failed)]
     assert len(failed) == 2 and {event.kind for event in failed} == {"environment"}
     assert run.reports[0].metrics["num_failed"] == 2 and len(run.batches) == 1
+    world.over.set()
 
 
 def test_an_engine_that_hangs_ends_the_run_with_everything_kept():
@@ -222,14 +226,18 @@ def test_an_engine_that_fails_ends_the_run_with_its_error():
 def test_a_learner_that_hangs_ends_the_run_and_can_be_resumed():
     """The runner's own deadline; the batch is owed again, and trained once it is resumed."""
 
+    given_up = threading.Event()
+
     def hang(batch):
-        time.sleep(0.8)
+        given_up.wait(SOON)
         return publish(batch)
 
-    run = Run(train=hang, learn_deadline=0.2)()
+    run = Run(train=hang, learn_deadline=0.3)()
     assert "learner did not answer" in run.reason and run.driver.is_learning
-    again = Run(runner=run.runner, learn_deadline=5.0)(is_resumed=True)
-    assert again.reason == "all steps done" and rows(again.batches[0]) == rows(run.batches[0])
+    given_up.set()
+    owed = [c for _, commands in run.journal.rows for c in commands if isinstance(c, EmitBatch)]
+    again = Run(runner=run.runner)(is_resumed=True)
+    assert again.reason == "all steps done" and rows(again.batches[0]) == rows(owed[0])
 
 
 def test_a_learner_that_fails_is_in_the_journal_and_raised():
@@ -290,6 +298,7 @@ def test_no_token_is_sampled_from_half_an_update():
         return publish(batch)
 
     def load():
+        assert threading.current_thread().name == "engine"  # which cannot sample meanwhile
         assert learner[0] == learner[1]
         for half in (0, 1):
             engine.halves[half] = learner[half]

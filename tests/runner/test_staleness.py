@@ -89,8 +89,9 @@ def history(seed, **changes):
 
 
 def check(name, chaos, settings):
-    """The bound, that nothing starves, and where the tokens are."""
+    """The bound, that nothing starves, where the tokens are, and that it ended for a reason."""
     runner = chaos.runner
+    assert runner.end_reason == "all steps done" or "the learner" in runner.end_reason
     assert chaos.most_open <= settings.num_ahead + 1
     for batch in chaos.batches:
         for group in batch.groups:

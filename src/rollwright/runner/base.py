@@ -133,9 +133,9 @@ class Base:
         self.look()
         step = step or self.oldest
         assert step is not None, "no step is open"
-        # What Replay holds goes into the oldest batch that is not made yet.
+        # What Replay holds, and is not with the learner, goes into the oldest batch that is not made yet.
         is_next = all(other.number >= step.number for other in self.steps.values() if not other.batch)
-        num_held = len(self.held) if is_next else 0
+        num_held = len(self.held.keys() - {group.id for group in self.batch}) if is_next else 0
         whole = (self.version, step.round, num_held)
         last = self._step_views.get(step.number)
         if last is not None and whole == (last.version, last.round, last.num_held):
