@@ -32,20 +32,38 @@ LIMITS = ("grader_s", "environment_s", "engine_s")
 MEMORY = 80 * 2**20  # of each machine's object store; Ray takes no less than 75 MB
 
 
+def started(num: int, cpus: int, tries: int = 4) -> Cluster:
+    """Start a cluster. Ray gives each machine 30 s for it, which is not enough where others are at work."""
+    cluster = Cluster()
+    try:
+        for number in range(num):
+            head = {} if number else {"include_dashboard": False}
+            cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY, **head)
+    except Exception:
+        cluster.shutdown()
+        if tries == 1:
+            raise
+        return started(num, cpus, tries - 1)
+    return cluster
+
+
 @contextmanager
 def machines(num: int, cpus: int = 2) -> Iterator[Cluster]:
     """Run a cluster of so many machines in this one, and connect to it."""
+    before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)  # the actors make their parts from this module
-    options: dict[str, Any] = {"num_cpus": cpus, "object_store_memory": MEMORY, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=options)
     try:
-        for _ in range(num - 1):
-            cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY)
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
-        yield cluster
+        cluster = started(num, cpus)
+        try:
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
     finally:
-        ray.shutdown()
-        cluster.shutdown()
+        del os.environ["PYTHONPATH"]
+        if before is not None:
+            os.environ["PYTHONPATH"] = before
 
 
 class ToySampler(FakeEngine):

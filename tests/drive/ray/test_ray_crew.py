@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import sys
 
 import pytest
@@ -254,6 +255,72 @@ def test_a_worker_that_hangs_is_replaced(fake):
     it = run(fake, engine_s=30.0)
     assert it.crew.workers.num_lost == 1 and hung[0].is_dead and 30 < fake.now < 60
     assert outcome(it.batches) == outcome(inline().batches)
+
+
+def breaking(fake, dice, most=15):
+    """Let actors die or hang, and machines come and go, at random moments; return what was done."""
+    done = []
+
+    def before(actor, call):
+        chance = dice.random()
+        if len(done) >= most or chance >= 0.11:
+            return
+        if chance < 0.06:
+            fake.kill(dice.choice(fake.living()), True)
+            done.append("kill")
+        elif chance < 0.08:
+            # Neither an update nor one grade alone, which has failed then: the samples would differ.
+            if call.method == "work" or (call.method == "serve" and len(call.args[0]) > 1):
+                actor.is_hung = True
+                done.append("hang")
+        elif chance < 0.09 and len(fake.machines) > 1:
+            fake.lose_machine(dice.choice(list(fake.machines)))
+            done.append("lose")
+        elif chance >= 0.09:
+            fake.machines[f"machine {len(done)}"] = 2.0
+            done.append("join")
+
+    fake.before_call = before
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_hundred_broken_clusters(monkeypatch):
+    """Oracle: the inline driver. Deaths, hangs and machines that come and go, with crews of every size."""
+    whole, done = outcome(inline(DIALOGUE).batches), []
+    for seed in range(100):
+        fake, dice = install(monkeypatch, FakeRay(seed)), random.Random(seed)
+        broken = breaking(fake, dice)
+        settings = {
+            "workers": dice.choice([0, 1, 2, 4]),
+            "graders": dice.choice([1, 2]),
+            "worker_asks": dice.choice([1, 3, 50]),
+            "grader_asks": dice.choice([1, 4, 50]),
+        }
+        limits = {"engine_s": 30.0, "grader_s": 30.0, "environment_s": 30.0, "start_s": 1e6}
+        it = run(fake, DIALOGUE, losses=100, **settings, **limits)
+        assert it.reason == "all steps done" and outcome(it.batches) == whole, (seed, settings)
+        it.runner.ledger.check()
+        done += broken
+    assert all(done.count(kind) > 50 for kind in ("kill", "hang", "lose", "join"))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_case_d03_the_number_of_workers_changes_no_sample(fake, workers):
+    """Oracle: the inline driver, and the noise keys: the samples of a group are numbered before they are
+    spread, so no two of them share a key.
+    """
+    keys = []
+
+    def before(actor, call):
+        if call.method == "work":
+            keys.extend(o.command.stream for o in call.args[0] if isinstance(o, Submission))
+
+    fake.before_call = before
+    it = run(fake, num_each=4, workers=workers, worker_asks=2)
+    assert it.batches == inline(num_each=4).batches
+    assert len(keys) == len(set(keys)) == 4 * 4 * 4
 
 
 def asks_of(call):

@@ -53,13 +53,19 @@ def _connect(address: str | None) -> bool:
             if address not in (None, "auto"):
                 _knock(address)
             ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise ConfigError(
-                f"address: given {address!r}, where no cluster answers ({error}); expected the host:port "
-                "that `ray start --head` says, or 'auto' on a machine of the cluster. Without --address this "
-                "machine is used alone"
-            ) from error
+        except Exception as error:  # Ray raises it bare where its processes do not start in time
+            raise ConfigError(_refusal(address, error)) from error
         return True
+
+
+def _refusal(address: str | None, error: Exception) -> str:
+    if address is None:
+        return f"Ray could not be started on this machine: {error}. Try again when the machine is less busy"
+    return (
+        f"address: given {address!r}, where no cluster answers ({error}); expected the host:port that "
+        "`ray start --head` says, or 'auto' on a machine of the cluster. Without --address this machine is "
+        "used alone"
+    )
 
 
 def _knock(address: str) -> None:
