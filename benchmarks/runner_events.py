@@ -13,6 +13,7 @@ import resource
 import sys
 import time
 from collections import deque
+from pathlib import Path
 
 from _report import print_report
 
@@ -53,8 +54,7 @@ def answers(command: AnyCommand) -> list[AnyEvent]:
 
 def resident() -> float:
     """Return the memory of this process now, in MiB."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
 def main() -> None:

@@ -122,7 +122,7 @@ def test_rollouts_go_on_while_a_grader_grades():
 
 
 class Hanging(World):
-    """Grades of texts that begin with 3, 4 or 5 hang until the test is over, and environment steps of first turns."""
+    """Grades of texts that begin with 3, 4 or 5 hang until the test is over, or steps of first turns do."""
 
     def __init__(self, task, what):
         super().__init__(task, ToyTokenizer(), (0,))
