@@ -4,17 +4,20 @@ python benchmarks/servers.py [--size 1M] [--threads 1] [--repeats 3] [--endpoint
 
 The server runs in a process of its own (`rollwright serve`) with the weights that the engine here has; the
 client is `OpenAIEngine`. At each concurrency that many requests are kept in flight, of 64 tokens after
-prompts of 32, until eight times as many have ended. ``inprocess`` is the engine itself in this process,
+prompts of 32, until four times as many have ended. ``inprocess`` is the engine itself in this process,
 ``server`` the same asks over HTTP with reports of sixteen tokens, ``stream`` with one message for each token.
 All sides are measured in turn, ``repeats`` times; the figures are medians, ratios are over ``inprocess`` of
-the same run. ``--endpoint`` measures any other server that gives ids and logprobs as ``endpoint``; give it
-the same weights (they are in the folder that is printed) for a fair ratio.
+the same run. ``..._here_us`` and ``..._there_us`` are processor time per token in this process and in the
+server's, which other load on the machine distorts less than a rate. ``--endpoint`` measures any other server
+that gives ids and logprobs as ``endpoint``; give it the same weights (they are in the folder that is
+printed) for a fair ratio.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import socket
 import statistics
 import subprocess
@@ -38,7 +41,7 @@ from rollwright.events import Failed, Submit
 from rollwright.rng import stream_key
 from rollwright.tree import Sampling
 
-PROMPT, LENGTH, ROUNDS = 32, 64, 8
+PROMPT, LENGTH, ROUNDS = 32, 64, 4
 CONCURRENCIES = (1, 8, 32)
 
 
@@ -86,24 +89,26 @@ def tokens_per_s(engine: Engine, num_flying: int, chunk: int, name: str) -> floa
 
 
 @contextlib.contextmanager
-def served(folder: Path, threads: int) -> Iterator[str]:
-    """Run `rollwright serve` on a free port and yield its address."""
+def served(folder: Path, threads: int) -> Iterator[tuple[str, int]]:
+    """Run `rollwright serve` on a free port and yield its address and process id."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    words = ["serve", str(folder), "--port", str(port), "--threads", str(threads), "--max-batch", "64"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rollwright.cli.main", *words], stderr=subprocess.DEVNULL
-    )
-    try:
-        deadline = time.monotonic() + 60
-        while process.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(20)
+    command = [sys.executable, "-m", "rollwright.cli.main", "serve", str(folder), "--port", str(port)]
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen([*command, "--threads", str(threads), "--max-batch", "64"], stderr=log)
+        try:
+            deadline = time.monotonic() + 180
+            while True:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    raise EngineError(f"the server did not start: {log.read()}")
+                time.sleep(0.1)
+            yield f"http://127.0.0.1:{port}", process.pid
+        finally:
+            process.terminate()
+            process.wait(20)
 
 
 def words(folder: Path, num: int) -> None:
@@ -127,7 +132,7 @@ def main() -> None:
         model = build(arguments.size, place)
         words(model.folder, model.cfg.vocab_size)
         print(f"weights: {model.folder} ({model.note})")
-        url = stack.enter_context(served(model.folder, arguments.threads))
+        url, pid = stack.enter_context(served(model.folder, arguments.threads))
         sides: dict[str, Callable[[int, str], float]] = {}
         local = LocalEngine(model.decoder)
         remote = stack.enter_context(contextlib.closing(OpenAIEngine(url)))
@@ -137,27 +142,39 @@ def main() -> None:
         if arguments.endpoint:
             other = stack.enter_context(contextlib.closing(OpenAIEngine(arguments.endpoint, arguments.model)))
             sides["endpoint"] = lambda num, name: tokens_per_s(other, num, 0, name)
-        print_report(
-            "servers", measure(sides, arguments.repeats) | {"size": arguments.size}, ("torch", "httpx")
-        )
+        figures = measure(sides, arguments.repeats, pid)
+        print_report("servers", figures | {"size": arguments.size}, ("torch", "httpx"))
 
 
-def measure(sides: dict[str, Callable[[int, str], float]], repeats: int) -> dict[str, Figure]:
+def measure(sides: dict[str, Callable[[int, str], float]], repeats: int, pid: int) -> dict[str, Figure]:
     """Return the medians of interleaved repeats, and ratios over the engine in this process."""
-    rates: dict[tuple[str, int], list[float]] = {}
+    found: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
     for repeat in range(-1, repeats):  # the first round warms everything up
         for num in CONCURRENCIES:
             for side, rate in sides.items():
-                found = rate(num, f"{side}-{num}-{repeat}")
+                here, there = time.process_time(), cpu_s(pid)
+                tokens = rate(num, f"{side}-{num}-{repeat}")
+                made = num * ROUNDS * LENGTH / 1e6
+                row = (tokens, (time.process_time() - here) / made, (cpu_s(pid) - there) / made)
                 if repeat >= 0:
-                    rates.setdefault((side, num), []).append(found)
+                    found.setdefault((side, num), []).append(row)
     figures: dict[str, Figure] = {}
-    for (side, num), found in rates.items():
-        figures[f"{side}_c{num}_tokens_per_s"] = statistics.median(found)
+    for (side, num), rows in found.items():
+        name = f"{side}_c{num}"
+        figures[f"{name}_tokens_per_s"] = statistics.median(row[0] for row in rows)
+        figures[f"{name}_here_us"] = statistics.median(row[1] for row in rows)
         if side != "inprocess":
-            pairs = zip(found, rates["inprocess", num], strict=True)
-            figures[f"ratio_{side}_c{num}"] = statistics.median(mine / theirs for mine, theirs in pairs)
+            pairs = zip(rows, found["inprocess", num], strict=True)
+            figures[f"ratio_{name}"] = statistics.median(mine[0] / theirs[0] for mine, theirs in pairs)
+        if side in ("server", "stream"):
+            figures[f"{name}_there_us"] = statistics.median(row[2] for row in rows)
     return figures
+
+
+def cpu_s(pid: int) -> float:
+    """Return the seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":
