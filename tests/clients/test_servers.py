@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from client_help import BYTES, ask, connected, fake, run_to_end, wait_until
 from fake_servers import FakeLlamaCpp, FakeSGLang, FakeVLLM, logprobs, top
@@ -286,3 +289,9 @@ def test_weights_over_http():
         engine.publish(2)
         with pytest.raises(EngineError, match="only moves up"):
             engine.publish(1)
+
+
+def test_the_client_needs_no_torch():
+    """Hand: it may run where no model does."""
+    code = "import sys, rollwright.clients.openai; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

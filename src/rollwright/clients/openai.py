@@ -78,7 +78,12 @@ class OpenAIEngine:
 
     @property
     def version(self) -> int:
+        """The version of the weights; the label of what a server samples that does not say its own."""
         return self._fleet.version
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._fleet.version = version
 
     @property
     def report(self) -> dict[str, int]:
