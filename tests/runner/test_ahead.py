@@ -19,6 +19,7 @@ from rollwright.events import (
 )
 from rollwright.runner.state import Phase
 from rollwright.stage import Carry, Close, Grant
+from rollwright.stages.allocate.refill import Refill
 from rollwright.stages.replay.full_batch import FullBatch
 from rollwright.testing.hand import Hand, plain_method
 from rollwright.tree import StopReason
@@ -215,6 +216,25 @@ def test_a_batch_grows_rather_than_hold_a_group_too_long(max_carry, sizes):
     assert [len(batch.groups) for batch in hand.batches] == sizes
     order = [group.id for batch in hand.batches for group in batch.groups]
     assert order == list(dict.fromkeys(order)), "each is trained once"
+
+
+def test_a_group_that_the_learner_has_is_not_held_for_a_later_step():
+    """By hand: the one held group is in the batch; the step that opens meanwhile needs groups of its own."""
+    method = plain_method(1, allocate=Refill(1, 2.0), replay=FullBatch(hold=True))
+    hand = Hand(method, num_ahead=1, num_tasks=1, num_steps=3)
+    hand.start()
+    first, second, third, fourth = groups_of(hand)
+    finish(hand, first)
+    finish(hand, second)
+    assert [group.id for group in hand.batch.groups] == [first], "the second is held"
+    for group in (third, fourth):
+        finish(hand, group, rewards=(None,))
+    while hand.runner.steps[1].phase is Phase.ROLLOUTS:  # nothing was scored: it asks for more, in rounds
+        hand.reset()
+        finish(hand, groups_of(hand)[0], rewards=(None,))
+    hand.publish()
+    assert [group.id for group in hand.batch.groups] == [second]
+    assert len(hand.asks(Reset)) == 2, "step 2 asks for what it lacks"
 
 
 def test_asks_of_older_steps_go_first_in_an_engines_line():
