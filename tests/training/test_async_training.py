@@ -86,7 +86,7 @@ def test_in_turn_the_weights_are_those_of_the_inline_driver(tmp_path):
         training = Training.start(config(driver=driver), tmp_path / driver, lambda row: None)
         assert training.run() == "all steps done"
         rows = [row for row in load_rows(tmp_path / driver / METRICS).rows if row["kind"] == "step"]
-        timed = ("spent_seconds", "spent_prefilled")
+        timed = ("spent_seconds", "spent_prefilled_tokens")
         kept = [{k: v for k, v in row.items() if k not in timed and "seconds" not in k} for row in rows]
         runs[driver] = weights(training.parts.model), kept
     assert torch.equal(runs["inline"][0], runs["async"][0])
