@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,18 +35,38 @@ LIMITS = ("grader_s", "environment_s", "engine_s")
 MEMORY = 80 * 2**20  # of each machine's object store; Ray takes no less than 75 MB
 
 
+def children() -> set[int]:
+    """Return the processes that this one started."""
+    files = Path("/proc/self/task").glob("*/children")
+    return {int(word) for file in files for word in file.read_text().split()}
+
+
+def add_machine(cluster: Cluster, cpus: int, tries: int = 5, **options: Any) -> Any:
+    """Add a machine. Ray gives each 30 s to start, which is not enough where others are at work."""
+    before = children()
+    try:
+        return cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY, **options)
+    except Exception:
+        for process in children() - before:  # what came too late is no part of the cluster
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        if tries == 1 or cluster.head_node is None:
+            raise
+        return add_machine(cluster, cpus, tries - 1, **options)
+
+
 def started(num: int, cpus: int, tries: int = 4) -> Cluster:
-    """Start a cluster. Ray gives each machine 30 s for it, which is not enough where others are at work."""
+    """Start a cluster of so many machines."""
     cluster = Cluster()
     try:
-        for number in range(num):
-            head = {} if number else {"include_dashboard": False}
-            cluster.add_node(num_cpus=cpus, object_store_memory=MEMORY, **head)
+        add_machine(cluster, cpus, include_dashboard=False)
     except Exception:
         cluster.shutdown()
         if tries == 1:
             raise
         return started(num, cpus, tries - 1)
+    for _ in range(num - 1):
+        add_machine(cluster, cpus)
     return cluster
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import ray
 from drive_help import run_inline, toy_settings
-from ray_help import MEMORY, Run, ToySampler, ToyTrainer, machines, outcome, toy_crew, toy_world
+from ray_help import Run, ToySampler, ToyTrainer, add_machine, machines, outcome, toy_crew, toy_world
 
 from rollwright.drive.ray.recipe import Recipe
 from rollwright.events import WorkerLost
@@ -179,7 +179,7 @@ def test_machines_come_and_go(tmp_path):
         def wait_and_change(seconds):
             events = wait(seconds)
             if it.runner.version == 3 and not done:
-                done.append(cluster.add_node(num_cpus=2, object_store_memory=MEMORY))
+                done.append(add_machine(cluster, 2))
                 events += wait_for(4, nodes=2)
             if it.runner.version == 7 and len(done) == 1:
                 done.append(cluster.remove_node(done[0], allow_graceful=False))
@@ -187,7 +187,7 @@ def test_machines_come_and_go(tmp_path):
 
         crew.wait = wait_and_change
         assert it.driver.run() == "all steps done"
+        wait_for(2, nodes=1)  # new weights were sent to those that are gone, so that is found out
         assert len(done) == 2 and crew.workers.num_lost >= 1
-        wait_for(2, nodes=1)
     assert outcome(it.batches) == outcome(run_inline(DIALOGUE, plain_method(2), **options).batches)
     no_processes_left()
