@@ -14,6 +14,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
+from pathlib import Path
 
 from _report import print_report
 
