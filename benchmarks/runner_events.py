@@ -14,7 +14,6 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from pathlib import Path
 
 from _report import print_report
 
