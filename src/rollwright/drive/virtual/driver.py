@@ -121,7 +121,8 @@ class VirtualDriver:
         if self.runner.phase is not Phase.DONE:
             self.finished = None  # an end that the restart undid
         while self.finished is None and not self.is_stopping:
-            if not (self._num_owed or self.engine.num_live):
+            is_retrying = any(timer.startswith("retry:") for timer in self._timers)
+            if not (self._num_owed or self.engine.num_live or is_retrying):
                 raise LawBroken(
                     f"the run waits for nothing in phase {self.runner.phase.value}: {list(self.runner.asks)}"
                 )
