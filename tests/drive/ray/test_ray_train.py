@@ -118,6 +118,7 @@ def test_a_driver_that_is_ended_goes_on(tmp_path):
     assert differences(expected, got) == []
 
 
+@pytest.mark.slow
 def test_nothing_of_ray_is_loaded_by_other_runs(tmp_path):
     """Oracle: the loaded modules, after a whole inline run in a process of its own."""
     code = (
