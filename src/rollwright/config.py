@@ -12,83 +12,9 @@ from typing import Any, Literal, get_type_hints
 import tomli_w
 
 from rollwright import config_checks as checks
+from rollwright.config_sections import Deadlines, FailureConfig, OverlapConfig, SamplingConfig
 from rollwright.drive.ray.settings import CrewSettings
 from rollwright.errors import ConfigError, UnknownName
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingConfig:
-    """How tokens are sampled.
-
-    Args:
-        temperature: divides the logits, > 0.
-        top_p: keep the smallest set of tokens with at least this mass, in (0, 1].
-        top_k: keep this many tokens, ≥ 0; 0 keeps all.
-        min_p: keep tokens with at least this share of the largest probability, in [0, 1].
-    """
-
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Seconds, > 0, until a wait is given up.
-
-    Args:
-        rollouts_s: for the rollouts of one step; what is in flight then is lost with a reason.
-        learner_s: for one update; then the run ends, and can be resumed.
-        grader_s: for one grade; then it failed. Others must do it: driver ``"async"`` or ``"ray"``.
-        environment_s: for one prompt or environment step, likewise.
-        engine_s: for one step of the engine, likewise; then the run ends, and can be resumed (on Ray, the
-            worker is replaced).
-    """
-
-    rollouts_s: float = 3600.0
-    learner_s: float = 3600.0
-    grader_s: float = 600.0
-    environment_s: float = 600.0
-    engine_s: float = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class FailureConfig:
-    """What failures lead to, beside ``retries`` and ``on_failure``.
-
-    Args:
-        backoff_s: seconds until the first retry, doubled for each next one, ≥ 0; 0 retries at once.
-        min_group: scored rollouts that a group with failures needs, or it is dropped, ≥ 1.
-        quarantine_after: visits in a row without any scored rollout after which a task is passed over, ≥ 0;
-            0 never.
-        quarantine_visits: how often it is passed over then, ≥ 1.
-        retries: the number of retries for one kind of failure: data, grader, environment, engine, worker.
-        on_failure: what a lost rollout takes with it, for one kind of failure.
-    """
-
-    backoff_s: float = 0.0
-    min_group: int = 1
-    quarantine_after: int = 0
-    quarantine_visits: int = 3
-    retries: dict[str, int] = field(default_factory=dict)
-    on_failure: dict[str, Literal["drop_sample", "drop_group", "stop"]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class OverlapConfig:
-    """How rollouts, grades and updates overlap with driver ``"async"``.
-
-    Args:
-        graders: grades at once, ≥ 1; more than one needs a grader that several threads may call.
-        environments: prompts and environment steps at once, ≥ 1, likewise.
-        publish: ``"interrupt"`` lets sequences go on under new weights; ``"drain"`` lets those that run end
-            under the old ones first.
-    """
-
-    graders: int = 1
-    environments: int = 1
-    publish: Literal["interrupt", "drain"] = "interrupt"
 
 
 @dataclass(frozen=True, slots=True)
