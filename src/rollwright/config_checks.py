@@ -15,7 +15,8 @@ from rollwright.runner.settings import FailureKind
 from rollwright.store.layout import CHECKPOINTS, CONFIG, JOURNAL
 
 if TYPE_CHECKING:
-    from rollwright.config import FailureConfig, RunConfig
+    from rollwright.config import RunConfig
+    from rollwright.config_sections import FailureConfig
 
 _WORDS = {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}
 
