@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from rollwright.events import EnvStep, Event, Failed, Observed, Reset, Score, Scored
-from rollwright.tasks.api import Observation, Task
+from rollwright.tasks.api import Observation, Record, Task
 from rollwright.tree import Node, NodeId, Origin, TaskId, path_to
 
 Nodes = dict[NodeId, Node]
@@ -98,7 +98,8 @@ class World:
 
     def _score(self, command: Score, task: TaskId, nodes: Nodes, truncated: bool) -> Event:
         turns, state = self._replay(task, nodes, command.leaf, upto_last=True)
-        verdict = self.task.grade(task, state, turns, truncated)
+        more = {"record": _record(nodes, command.leaf)} if getattr(self.task, "wants_record", False) else {}
+        verdict = self.task.grade(task, state, turns, truncated, **more)
         return Scored(
             ask=command.ask,
             reward=_number(verdict.score),
@@ -141,6 +142,13 @@ class World:
         while tokens and tokens[-1] in self.eos_ids:
             tokens.pop()
         return self.tokenizer.decode(tokens)
+
+
+def _record(nodes: Nodes, leaf: NodeId) -> Record:
+    """Return the sampled tokens of a path and the newest version among them."""
+    path = [(node, num) for node, num in path_to(nodes, leaf) if node.origin is Origin.SAMPLED]
+    ids = tuple(token for node, num in path for token in node.tokens[:num])
+    return Record(ids, max((node.version or 0 for node, _ in path), default=-1))
 
 
 def _number(value: float | None) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from rollwright.grade.verdict import Verdict
 from rollwright.tree import TaskId
 
-__all__ = ["Observation", "Task", "Verdict"]
+__all__ = ["Observation", "Record", "Task", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,17 @@ class Observation:
     terminated: bool = False
     truncated: bool = False
     reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What was sampled, exactly. A task with ``wants_record = True`` is given it as ``grade(..., record=)``.
+
+    ``ids``: the sampled tokens of all turns. ``version``: the newest policy that sampled any, -1 for none.
+    """
+
+    ids: tuple[int, ...]
+    version: int
 
 
 class Task(Protocol):

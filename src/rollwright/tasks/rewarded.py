@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from rollwright.grade.reward import Reward, RewardFunction, load_reward
-from rollwright.tasks.api import Observation, Task, Verdict
+from rollwright.grade.reward import Call, Reward, RewardFunction, load_reward, load_rewards
+from rollwright.grade.verdict import Status
+from rollwright.tasks.api import Observation, Record, Task, Verdict
 from rollwright.tree import TaskId
 
 
@@ -15,10 +17,13 @@ from rollwright.tree import TaskId
 class Rewarded:
     """``task``, graded by user reward functions.
 
-    The score is the sum of the functions' numbers; a function that returns None does not count. Where
-    any function fails, the trajectory is not scored. A function sees the first turn's prompt, all
-    sampled turns joined as the completion, and the fields of the task's row where it has rows.
+    The score is the weighted sum of the functions' numbers; a function that returns None does not count.
+    Where any function fails, the trajectory is not scored. A function sees the first turn's prompt, all
+    sampled turns joined as the completion, and the fields of the task's row where it has rows. Each
+    function's own number is kept in the verdict's rewards, without its weight.
     """
+
+    wants_record: ClassVar[bool] = True
 
     task: Task
     rewards: tuple[Reward, ...]
@@ -62,22 +67,45 @@ class Rewarded:
     def demonstrate(self, task_id: TaskId, rng: Any, noise: float) -> Sequence[str]:
         return self.task.demonstrate(task_id, rng, noise)
 
-    def grade(self, task_id: TaskId, state: Any, turns: Sequence[str], truncated: bool) -> Verdict:
+    def grade(
+        self,
+        task_id: TaskId,
+        state: Any,
+        turns: Sequence[str],
+        truncated: bool,
+        record: Record | None = None,
+    ) -> Verdict:
         row: Mapping[str, Any] = self.task.row(task_id) if hasattr(self.task, "row") else {}
-        verdicts = [reward(self.prompt(task_id), "".join(turns), row) for reward in self.rewards]
-        for verdict in verdicts:
-            if verdict.status == "grader_error":
-                return verdict
-        scores = [verdict.score for verdict in verdicts if verdict.score is not None]
-        if not scores:
-            return verdicts[0]
-        total = sum(scores)
-        parts = {name: value for verdict in verdicts for name, value in verdict.rewards.items()}
-        status = "right" if total >= 1 else "truncated" if truncated else "wrong"
-        return Verdict(total, status, rewards=parts)
+        known = (None, None) if record is None else (record.ids, record.version)
+        call = Call(self.prompt(task_id), tuple(turns), row, self.name, *known)
+        verdicts = [reward.many([call])[0] for reward in self.rewards]
+        return _together(self.rewards, verdicts, truncated)
 
 
-def with_rewards(task: Task, reward: str | RewardFunction | Sequence[str | RewardFunction]) -> Task:
-    """Return ``task`` graded by one or several user reward functions."""
-    several = [reward] if isinstance(reward, str) or callable(reward) else list(reward)
+def _together(rewards: Sequence[Reward], verdicts: Sequence[Verdict], truncated: bool) -> Verdict:
+    """Return the sum of the scored verdicts, with each one's own rewards."""
+    parts = {name: value for verdict in verdicts for name, value in verdict.rewards.items()}
+    detail = "; ".join(verdict.detail for verdict in verdicts if verdict.detail)
+    for verdict in verdicts:
+        if verdict.status == Status.GRADER_ERROR:
+            return replace(verdict, rewards=parts, detail=detail)
+    pairs = zip(rewards, verdicts, strict=True)
+    scores = [reward.weight * v.score for reward, v in pairs if v.score is not None]
+    if not scores:
+        return replace(verdicts[0], rewards=parts, detail=detail)
+    total = math.fsum(scores)
+    status = Status.RIGHT if total >= 1 else Status.TRUNCATED if truncated else Status.WRONG
+    extracted = next((v.extracted for v in verdicts if v.extracted is not None), None)
+    settings = {f"{v.grader}.{key}": value for v in verdicts for key, value in v.settings.items()}
+    grader = "+".join(verdict.grader for verdict in verdicts)
+    return Verdict(total, status, extracted, detail, parts, grader=grader, settings=settings)
+
+
+def with_rewards(
+    task: Task, reward: str | RewardFunction | Reward | Sequence[str | RewardFunction | Reward]
+) -> Task:
+    """Return ``task`` graded by user reward functions; a text may name several, with commas."""
+    if isinstance(reward, str):
+        return Rewarded(task, tuple(load_rewards(reward)))
+    several = [reward] if callable(reward) else list(reward)
     return Rewarded(task, tuple(load_reward(one) for one in several))
