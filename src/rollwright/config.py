@@ -12,7 +12,13 @@ from typing import Any, Literal, get_type_hints
 import tomli_w
 
 from rollwright import config_checks as checks
-from rollwright.config_sections import Deadlines, FailureConfig, OverlapConfig, SamplingConfig
+from rollwright.config_sections import (
+    Deadlines,
+    FailureConfig,
+    OverlapConfig,
+    SamplingConfig,
+    SwarmConfig,
+)
 from rollwright.drive.ray.settings import CrewSettings
 from rollwright.errors import ConfigError, UnknownName
 
@@ -59,7 +65,7 @@ class RunConfig:
         address: of a running Ray cluster, ``"auto"`` for this machine's; None starts one for the run.
         out: run folder of a new run; None is a new one under ``runs/``.
         resume: run folder to go on with; None starts a new run.
-        sampling, deadlines, failures, overlap, ray: sections of their own.
+        sampling, deadlines, failures, overlap, ray, swarm: sections of their own.
         budget: limits by unit (`rollwright.ledger.Unit`), each ≥ 0; a unit that is not named has none.
         method_options: the method's own options.
         task_options: the task's own options.
@@ -107,6 +113,7 @@ class RunConfig:
     failures: FailureConfig = field(default_factory=FailureConfig)
     overlap: OverlapConfig = field(default_factory=OverlapConfig)
     ray: CrewSettings = field(default_factory=CrewSettings)
+    swarm: SwarmConfig = field(default_factory=SwarmConfig)
     budget: dict[str, float] = field(default_factory=dict)
     method_options: dict[str, Any] = field(default_factory=dict)
     task_options: dict[str, Any] = field(default_factory=dict)
@@ -128,6 +135,7 @@ _SECTIONS: dict[str, type] = {
     "failures": FailureConfig,
     "overlap": OverlapConfig,
     "ray": CrewSettings,
+    "swarm": SwarmConfig,
 }
 _TABLES = (*_SECTIONS, "budget", "method_options", "task_options")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
@@ -16,7 +17,7 @@ from rollwright.store.layout import CHECKPOINTS, CONFIG, JOURNAL
 
 if TYPE_CHECKING:
     from rollwright.config import RunConfig
-    from rollwright.config_sections import FailureConfig
+    from rollwright.config_sections import FailureConfig, SwarmConfig
 
 _WORDS = {float: "a number", int: "a whole number", str: "a string", bool: "true or false"}
 
@@ -122,6 +123,7 @@ _RULES: list[Rule] = [
     *_at_least(0, "ray.learner_cpus", "ray.learner_gpus"),
     *_at_least(1, "ray.graders", "ray.worker_asks", "ray.grader_asks", "ray.losses"),
     *_more_than_zero("ray.start_s", "ray.setup_s"),
+    *_at_least(0, "swarm.every_s"),
     ("task", bool, "a task's name"),
     ("method", bool, "a method's name"),
 ]
@@ -156,6 +158,7 @@ def check(config: RunConfig) -> None:
         if not amount >= 0:
             raise ConfigError(f"budget.{unit}: given {amount!r}, expected a number ≥ 0")
     _check_kinds(config.failures)
+    _check_swarm(config.swarm)
     if config.driver != "async" and config.overlap != type(config.overlap)():
         raise ConfigError(
             f"[overlap] given with driver = {config.driver!r}; expected driver = 'async', or leave it out"
@@ -172,6 +175,14 @@ def check(config: RunConfig) -> None:
             "resume needs checkpoints: given resume with checkpoint_every = 0; set checkpoint_every to 1 or "
             "more, or leave resume out to start a new run"
         )
+
+
+def _check_swarm(swarm: SwarmConfig) -> None:
+    if bool(swarm.folder) != bool(swarm.node):
+        missing = "folder" if swarm.node else "node"
+        raise ConfigError(f"swarm: given without swarm.{missing}; expected folder and node, or neither")
+    if swarm.node and not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", swarm.node):
+        raise ConfigError(f"swarm.node: given {swarm.node!r}, expected letters, digits, '-', '_' and '.'")
 
 
 def _check_kinds(failures: FailureConfig) -> None:

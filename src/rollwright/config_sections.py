@@ -66,6 +66,21 @@ class FailureConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class SwarmConfig:
+    """Rollouts that several runs share, with a method that trains on those of others.
+
+    Args:
+        folder: where all of them lie, one folder for each run; empty shares nothing.
+        node: this run's name among them: letters, digits, ``-``, ``_`` and ``.``.
+        every_s: seconds between looks at what others shared, ≥ 0.
+    """
+
+    folder: str = ""
+    node: str = ""
+    every_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class OverlapConfig:
     """How rollouts, grades and updates overlap with driver ``"async"``.
 

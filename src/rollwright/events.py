@@ -109,6 +109,17 @@ class Resumed(Event, frozen=True):
     """The run goes on after a restart: everything still owed is asked for again."""
 
 
+class Received(Event, frozen=True):
+    """Rollouts that another run shared, as this one encodes them (`rollwright.swarm`).
+
+    ``source`` names what they came in; ``refused`` counts those that were left out, by reason.
+    """
+
+    source: str
+    groups: tuple[Group, ...] = ()
+    refused: dict[str, int] = {}
+
+
 class StopAsked(Event, frozen=True):
     """The user asked for a clean stop."""
 
@@ -125,6 +136,7 @@ AnyEvent = (
     | BudgetChanged
     | Extended
     | Resumed
+    | Received
     | StopAsked
 )
 

@@ -138,11 +138,13 @@ def next_ask(view: PlanView, node: Node) -> Ask | AskEnv | AskScore | None:
 
 
 class TaskHistory(msgspec.Struct):
-    """What is known of one task: visits, rollouts scored, sum of raw rewards, last mean reward."""
+    """What is known of one task: visits, rollouts scored, sums of raw rewards and of their squares, the last
+    visit's mean reward, and the last step that picked it (-1: none has)."""
 
     visits: int = 0
     num_scored: int = 0
     reward_sum: float = 0.0
+    square_sum: float = 0.0
     last_mean: float | None = None
     last_step: int = -1
     num_failed: int = 0
@@ -331,6 +333,15 @@ class Replay(Protocol):
 
     def holds(self, state: Any) -> Collection[GroupId]:
         """Return the groups that the state keeps for a first training later (their tokens are held)."""
+        ...
+
+
+@runtime_checkable
+class Receives(Protocol):
+    """A `Replay` that takes rollouts of other runs."""
+
+    def receive(self, state: Any, groups: Sequence[Group]) -> tuple[Any, Mapping[str, int]]:
+        """Take groups that arrived; return the next state, and how many were left out, by reason."""
         ...
 
 

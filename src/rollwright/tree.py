@@ -82,7 +82,8 @@ class Node(msgspec.Struct, frozen=True):
         stream: the trajectory key that its noise depends on; empty for the root.
         start: position t of its first step, counted from the root's first step.
         policy, version: what sampled it, None unless sampled.
-        logprobs: one per step, [T], after temperature and over the kept set; None unless sampled.
+        logprobs: one per step, [T], after temperature and over the kept set; None unless sampled, and of
+            steps that another run sampled, where nobody knows them (``version`` is None, too).
         entropies: entropy in nats of the distribution that was sampled from, [T], or None.
         kept_masses: mass of the kept set before it was cut, [T]; None when nothing was cut.
         top: the most likely tokens and their logprobs at each step, where asked for.
@@ -112,7 +113,8 @@ class Node(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         num = len(self.tokens)
-        if (self.logprobs is not None) != (self.origin is Origin.SAMPLED):
+        is_sampled, is_foreign = self.origin is Origin.SAMPLED, self.policy and self.version is None
+        if (self.logprobs is not None) != is_sampled and not (is_sampled and is_foreign):
             raise LawBroken(f"node {self.id}: logprobs must be there exactly for sampled steps")
         for name in ("logprobs", "entropies", "kept_masses", "top"):
             got = getattr(self, name)

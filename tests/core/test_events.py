@@ -20,6 +20,7 @@ VALUES = {
     tuple[float, ...]: (0.1, -1e-9),
     tuple[str, ...]: ("a", "b"),
     dict[str, float]: {"a": 0.1},
+    dict[str, int]: {"a": 2},
     dict[str, float | None]: {"a": None},
     tuple[Group, ...]: (GROUP,),
     Sampling: Sampling(temperature=0.7, stop_strings=("\n",)),

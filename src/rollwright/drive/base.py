@@ -49,7 +49,14 @@ class BaseDriver(ABC):
         on_report: called with each step's report.
         clock: seconds, monotonic.
         started_at: seconds of the run that were before.
+
+    Attributes:
+        arrivals: called every ``arrivals_s`` seconds while the run goes on: events from elsewhere, such as
+            rollouts that other runs shared; None where there is nothing to look for.
     """
+
+    arrivals: Callable[[], Iterable[AnyEvent]] | None = None
+    arrivals_s = 1.0
 
     def __init__(
         self,
@@ -65,6 +72,7 @@ class BaseDriver(ABC):
         self.is_stopping = False
         self.learner_error: Exception | None = None
         self._zero = clock() - started_at
+        self._next_look = started_at
 
     @abstractmethod
     def execute(self, command: AnyCommand) -> Iterable[AnyEvent]:
@@ -98,7 +106,7 @@ class BaseDriver(ABC):
         if not self.runner.is_done:
             self.finished = None  # an end that the restart or the extension undid
         while self.finished is None and not self.is_stopping:
-            self.feed(self._due() or self.wait())
+            self.feed(self._arrived() or self._due() or self.wait())
         if self.learner_error is not None:
             raise self.learner_error
         return self.finished
@@ -149,6 +157,12 @@ class BaseDriver(ABC):
         return ()
 
     # ------------------------------------------------------------ timers and notes
+
+    def _arrived(self) -> list[AnyEvent]:
+        if self.arrivals is None or self.now < self._next_look:
+            return []
+        self._next_look = self.now + self.arrivals_s
+        return list(self.arrivals())
 
     def _due(self) -> list[AnyEvent]:
         due = [timer for timer, at in self.deadlines.items() if at <= self.now]

@@ -41,6 +41,7 @@ class Base:
         self.replay_state: Any = method.replay.init()
         self.stop_reason, self.end_reason = "", ""
         self.num_late = 0
+        self.num_received: dict[str, int] = {}  # groups of other runs: taken, and refused by reason
         self.leaving: list[str] = []  # groups that left their step and are not retired yet
         self.last_at = 0.0
         self.timers: dict[str, SetTimer] = {}

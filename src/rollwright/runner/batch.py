@@ -174,6 +174,7 @@ def step_metrics(groups: Sequence[GroupState], batch: Sequence[Group], version: 
         "num_groups": len(groups),
         "num_groups_kept": sum(group.is_kept is True for group in groups),
         "num_groups_trained": len(batch),
+        "num_groups_foreign": sum(all(t.replayed for t in group.trajectories) for group in batch),
         "num_trajectories_trained": len(trained),
         "num_replayed": sum(t.replayed for t in trained),
         "zero_variance_share": mean([float(max(r) == min(r)) for r in spreads]),

@@ -20,6 +20,7 @@ from rollwright.events import (
     Failed,
     Observed,
     Published,
+    Received,
     Reset,
     Resumed,
     Sampled,
@@ -81,6 +82,9 @@ class Runner(Flow):
             return [command for live in lost for command in self.lost_worker(live)]
         if isinstance(event, Resumed):
             return self._resume()
+        if isinstance(event, Received):
+            self.received(event)
+            return []
         if isinstance(event, Extended):
             self.num_steps = event.num_steps
             return self._reopen() if self.is_done else []

@@ -7,11 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from rollwright import rng as randomness
-from rollwright.events import AnyCommand, CancelTimer, EmitBatch, Finish, Published, Report, Retire, SetTimer
+from rollwright.errors import LawBroken
+from rollwright.events import (
+    AnyCommand,
+    CancelTimer,
+    EmitBatch,
+    Finish,
+    Published,
+    Received,
+    Report,
+    Retire,
+    SetTimer,
+)
 from rollwright.ledger import Fate, Unit
 from rollwright.runner.answers import Answers
 from rollwright.runner.batch import Fates, Metrics, close, freeze, mean, settle, split_stale, step_metrics
 from rollwright.runner.state import GroupState, Phase, StepState
+from rollwright.stage import Receives
 from rollwright.tree import Group
 
 MAX_NOTES = 8  # kinds of failure that a step's report tells apart
@@ -70,6 +82,21 @@ class Learning(Answers):
         limit = self.settings.max_carry
         return limit is not None and group.opened_step + limit <= number
 
+    def received(self, event: Received) -> None:
+        """Give rollouts of another run to Replay, and count what became of them."""
+        replay = self.method.replay
+        if not isinstance(replay, Receives):
+            raise LawBroken(
+                f"method {self.method.name!r} was given rollouts of {event.source}, and takes none"
+            )
+        self.replay_state, refused = replay.receive(self.replay_state, event.groups)
+        taken = len(event.groups) - sum(refused.values())
+        counts = {"received": taken}
+        for reason, num in [*event.refused.items(), *refused.items()]:
+            counts[f"refused:{reason}"] = counts.get(f"refused:{reason}", 0) + num
+        for name, num in counts.items():
+            self.num_received[name] = self.num_received.get(name, 0) + num
+
     def _credit(self, group: Group) -> Group:
         group = split_stale(group, self.version, self.settings.max_age)
         for stage in self.method.credit:
@@ -82,6 +109,7 @@ class Learning(Answers):
         rewards = [t.reward for t in group.trajectories.values() if t.reward is not None]
         history.num_scored += len(rewards)
         history.reward_sum += math.fsum(rewards)
+        history.square_sum += math.fsum(reward * reward for reward in rewards)
         history.last_mean = mean(rewards) if rewards else history.last_mean
         self.history.note_visit(group.task, not rewards, self.settings)
 
@@ -149,6 +177,7 @@ class Learning(Answers):
             # "fate:kind:detail": the detail may hold a message, and a metric's name must not.
             metric = "reason_" + ":".join(name.split(":")[:3])
             report[metric] = (report.get(metric) or 0) + amount
+        report.update({f"swarm_{name}": num for name, num in self.num_received.items()})
         report.update({f"quarantine:{task}": left for task, left in self.history.passes.items()})
         return report
 

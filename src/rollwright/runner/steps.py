@@ -96,6 +96,8 @@ class Steps(Learning):
         while (missing := num - len(picked)) and most > 0:
             some = self.method.select.pick(self.history, missing, stream)
             self.history.num_picked += len(some)
+            for task in some:
+                self.history.of(task).last_step = step.number
             picked += [task for task in some if not self.history.passes_over(task)]
             most -= len(some)
             if len(some) < missing:
@@ -106,7 +108,7 @@ class Steps(Learning):
         history = self.history.of(task)
         visit = history.visits
         group = GroupState(f"{task}#{visit}", task, visit, self.num_opened, step.number, step.number)
-        history.visits, history.last_step = visit + 1, step.number
+        history.visits = visit + 1
         self.num_opened += 1
         self.groups[group.id] = group
         step.groups[group.id] = None

@@ -32,6 +32,7 @@ class Evaluation:
         num_tasks, num_rollouts, num_not_scored: counts.
         length: mean sampled tokens of a rollout.
         num_tokens: tokens sampled for it.
+        right, scored: right and scored rollouts of each task, in the order of the tasks' ids.
     """
 
     success: float | None
@@ -43,6 +44,8 @@ class Evaluation:
     num_not_scored: int
     length: float
     num_tokens: int
+    right: tuple[int, ...] = ()
+    scored: tuple[int, ...] = ()
 
 
 def evaluate(
@@ -94,13 +97,17 @@ def evaluate(
 def summarise(groups: Sequence[Group], num_tokens: int) -> Evaluation:
     """Take the verdicts of evaluated groups together; rollouts without a score are counted, not zero."""
     shares, rewards, lengths = [], [], []
+    right, counts = [], []
     num_not_scored = 0
-    for group in groups:
+    # By id, not as they were picked: runs of different seeds then agree on which task is which.
+    for group in sorted(groups, key=lambda group: group.task):
         scored = [t for t in group.trajectories if t.reward is not None]
         num_not_scored += len(group.trajectories) - len(scored)
         lengths += [int(group.response(t).is_sampled.sum()) for t in group.trajectories]
+        counts.append(len(scored))
+        right.append(sum(t.status == "right" for t in scored))
         if scored:
-            shares.append(sum(t.status == "right" for t in scored) / len(scored))
+            shares.append(right[-1] / len(scored))
             rewards += [t.reward for t in scored if t.reward is not None]
     low, high = interval(shares) if shares else (None, None)
     return Evaluation(
@@ -113,4 +120,6 @@ def summarise(groups: Sequence[Group], num_tokens: int) -> Evaluation:
         num_not_scored=num_not_scored,
         length=sum(lengths) / max(len(lengths), 1),
         num_tokens=num_tokens,
+        right=tuple(right),
+        scored=tuple(counts),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rollwright.config import RunConfig
-from rollwright.events import AnyCommand, EmitBatch, Published, Report
+from rollwright.events import AnyCommand, EmitBatch, Published, Received, Report
 from rollwright.learn.checkpoint import checkpoints, newest
 from rollwright.runner import Runner
 from rollwright.store.journal import check_replay
@@ -17,6 +17,7 @@ from rollwright.store.layout import CHECKPOINTS
 from rollwright.store.run import RunFolder
 from rollwright.training.evaluate import Evaluation, evaluate
 from rollwright.training.parts import Driver, Parts, build, published_of
+from rollwright.training.swarm import shared_folder
 from rollwright.tree import Sampling
 
 Row = dict[str, Any]
@@ -42,6 +43,7 @@ class Training:
         self.shards = folder.shards(decode=self.parts.tokenizer.decode)
         self.runner = Runner(self.parts.method, self.parts.settings)
         self.driver: Driver | None = None
+        self.swarm = shared_folder(config, parts)
         self.is_resumed = False
         self.extend_to: int | None = None
         self.started_at = 0.0
@@ -96,6 +98,8 @@ class Training:
         """Run to the end and return its reason; None when it was stopped before."""
         parts = self.parts
         self.driver = parts.driver(self.runner, self._train, self.journal, self._report, self.started_at)
+        if self.swarm is not None:
+            self.driver.arrivals, self.driver.arrivals_s = self.swarm.collect, self.config.swarm.every_s
         if not self.is_resumed:
             self._save()
         self._evaluate(0 if not self.is_resumed else self.runner.version)
@@ -148,6 +152,9 @@ class Training:
             mine = [c for c in closed if c.step == step]
             fates = {leaf: fate for c in mine for leaf, fate in c.fates.items()}
             self.shards.add(step, [c.group for c in mine], fates, version=mine[0].version)
+        if self.swarm is not None:
+            told, prompt = self.swarm.speech.told, self.parts.task.prompt
+            self.swarm.publish(report.step, [told(c.group, prompt(c.group.task)) for c in closed])
         self._row({"kind": "step", "step": report.step, **report.metrics})
 
     def _row(self, row: Row) -> None:
@@ -201,6 +208,8 @@ class Training:
 
         def fold(event: Any) -> list[AnyCommand]:
             commands = self.runner.step(event)
+            if isinstance(event, Received) and self.swarm is not None:
+                self.swarm.known.add(event.source)
             for command in commands:
                 if isinstance(command, EmitBatch) and command.version >= version:
                     batches[command.version] = command

@@ -6,7 +6,7 @@ import copy
 import inspect
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +25,7 @@ from rollwright.engine.inprocess import LocalEngine
 from rollwright.engine.model import Decoder
 from rollwright.engine.shipped import find_model
 from rollwright.errors import ConfigError
-from rollwright.events import EmitBatch, Published, Report
+from rollwright.events import AnyEvent, EmitBatch, Published, Report
 from rollwright.learn.checkpoint import load_checkpoint, save_checkpoint
 from rollwright.learn.config import LearnerConfig
 from rollwright.learn.learner import Learner
@@ -133,6 +133,9 @@ class Parts:
 
 class Driver(Protocol):
     """Carries out a runner's commands (`rollwright.drive`)."""
+
+    arrivals: Callable[[], Iterable[AnyEvent]] | None
+    arrivals_s: float
 
     def run(self, is_resumed: bool = False, extend_to: int | None = None) -> str | None: ...
     def stop(self) -> None: ...
