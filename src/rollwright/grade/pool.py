@@ -7,10 +7,12 @@ dies by its own alarm and at the end of its input, so none outlives this process
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pickle
 import queue
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -58,7 +60,12 @@ class _Worker:
         command = [sys.executable, "-m", "rollwright.grade.worker", str(memory_mb), *warm_up]
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=env,
+            bufsize=0,
+            start_new_session=True,  # so that what it starts can be ended with it
         )
         assert self.process.stdin and self.process.stdout
         self._in, self._out = self.process.stdin.fileno(), self.process.stdout.fileno()
@@ -105,8 +112,9 @@ class _Worker:
         return b"".join(parts)
 
     def kill(self) -> None:
-        """End the process, whatever it does, and wait for it."""
-        self.process.kill()
+        """End the process and what it started, whatever they do, and wait for it."""
+        with contextlib.suppress(ProcessLookupError):  # the group goes with its last member
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe:

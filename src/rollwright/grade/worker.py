@@ -22,8 +22,10 @@ GRACE_S = 2.0  # the pool's own clock comes first
 def main() -> None:
     """Serve until the input ends."""
     memory = int(sys.argv[1]) << 20
-    # What a library prints must not get between the answers.
-    out = os.fdopen(os.dup(1), "wb")
+    # What a library prints must not get between the answers, and nothing that it starts may read jobs.
+    jobs, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -31,7 +33,7 @@ def main() -> None:
     for name in sys.argv[2:]:
         _function(name)()
     _write(out, "ready")
-    while (job := _read(sys.stdin.buffer)) is not None:
+    while (job := _read(jobs)) is not None:
         function, arguments, timeout_s = job
         signal.setitimer(signal.ITIMER_REAL, timeout_s + GRACE_S)
         outcome = _done(function, arguments)

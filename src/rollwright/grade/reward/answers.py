@@ -51,10 +51,10 @@ def read(value: Any) -> Answer:
     if isinstance(value, Mapping):
         if "score" not in value:
             return Answer(None, f"returned {shown(value)}, expected a finite number, or a dict with 'score'")
-        answer, rest = read(value["score"]), {k: v for k, v in value.items() if k != "score"}
-        numbers = {str(k): number for k, v in rest.items() if (number := as_float(v)) is not None}
-        others = [f"{k}={shown(v)}" for k, v in rest.items() if str(k) not in numbers and k != "pred"]
-        pred = rest.get("pred")
+        answer, pred = read(value["score"]), value.get("pred")
+        rest = {str(k): v for k, v in value.items() if k not in ("score", "pred")}
+        numbers = {k: number for k, v in rest.items() if (number := as_float(v)) is not None}
+        others = [f"{k}={shown(v)}" for k, v in rest.items() if k not in numbers]
         extracted = None if pred is None else str(pred)
         return Answer(answer.score, answer.error, ", ".join(others), numbers, extracted)
     if value is None:
