@@ -1,0 +1,55 @@
+"""Which protections are on, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rollwright.grade.sandbox import seccomp
+from rollwright.grade.sandbox.program import Protection
+
+NAMES = (
+    "time", "output", "memory", "processes", "files",
+    "network", "filesystem", "signals", "privileges", "system calls", "cleanup",
+)  # fmt: skip
+
+
+def describe(has_namespaces: bool, facts: dict[str, Any], refusal: str) -> dict[str, Protection]:
+    """Return every protection by name.
+
+    Args:
+        has_namespaces: the slots run in namespaces.
+        facts: what the zygote found: ``uid``, and whether the user is private.
+        refusal: why there are no namespaces.
+    """
+    filtered, is_private = seccomp.is_known(), bool(facts["is_private"])
+    no_filter = "no filter of system calls for this processor"
+    no_namespaces = f"no namespaces ({refusal})"
+    user = f"an own user ({facts['uid']})"
+    found = {
+        "time": Protection(True, "the parent's clock; processor time by the kernel"),
+        "output": Protection(True, "counted by the parent"),
+        "memory": Protection(True, "address space of each process by the kernel; all together watched"),
+        "processes": Protection(True, "the kernel's limit for the user, and watched"),
+        "files": Protection(
+            True, "a private file system of fixed size" if has_namespaces else "the size of each file only"
+        ),
+        "filesystem": Protection(True, "only the system and the interpreter are seen, read-only"),
+        "signals": Protection(True, "an own process namespace"),
+        "cleanup": Protection(True, "the kernel kills the process namespace"),
+        "privileges": Protection(True, f"{user}, " * is_private + "no capabilities, no new privileges"),
+        "system calls": Protection(filtered, "seccomp" if filtered else no_filter),
+    }
+    if has_namespaces:
+        how = "an empty network namespace" + ", no sockets but local ones" * filtered
+        found["network"] = Protection(True, how)
+    else:
+        how = "no sockets but local ones, by seccomp" if filtered else f"{no_namespaces}; {no_filter}"
+        found["network"] = Protection(filtered, how)
+        found["filesystem"] = Protection(
+            False, f"{no_namespaces}; what {user if is_private else 'this user'} may read can be read"
+        )
+        how = f"{user} may signal nobody else" if is_private else f"{no_namespaces}; same user"
+        found["signals"] = Protection(is_private, how)
+        how = "all processes of the user are killed" if is_private else "all descendants are found and killed"
+        found["cleanup"] = Protection(True, how)
+    return {name: found[name] for name in NAMES}

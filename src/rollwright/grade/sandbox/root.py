@@ -1,0 +1,72 @@
+"""A small root: the system's programs and libraries and this interpreter, read-only, and nothing else.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from rollwright.grade.sandbox import kernel
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives")
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_NO = kernel.MS_NOSUID | kernel.MS_NODEV
+
+
+def enter(base: Path) -> None:
+    """Build the root at ``base``, an empty folder, and make it this process's; needs an own mount namespace.
+
+    Raises:
+        OSError: the kernel does not allow it.
+    """
+    kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    kernel.mount("tmpfs", str(base), "tmpfs", _NO, "mode=755,size=1m")
+    shown: list[Path] = []
+    for name in (*_SYSTEM, *_FILES):
+        _show(Path(name), base, shown)
+    for prefix in (sys.base_prefix, sys.base_exec_prefix, sys.prefix, Path(sys.executable).resolve().parent):
+        _show(Path(prefix), base, shown)
+    for name in ("proc", "tmp", "dev", "dev/shm"):
+        (base / name).mkdir(exist_ok=True)
+    for name in _DEVICES:
+        (base / "dev" / name).touch()
+        kernel.mount(f"/dev/{name}", str(base / "dev" / name), None, kernel.MS_BIND)
+    kernel.mount("none", str(base), None, kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | _NO)
+    kernel.enter_root(str(base))
+
+
+def _show(source: Path, base: Path, shown: list[Path]) -> None:
+    """Show one file, folder or link at the same path below ``base``, unless it is seen there already."""
+    target = base / source.relative_to("/")
+    if source.is_symlink() and source.parent == Path("/"):
+        target.symlink_to(source.readlink())
+        return
+    if not source.exists() or any(source.is_relative_to(other) for other in shown):
+        return
+    if source.is_dir():
+        target.mkdir(parents=True, exist_ok=True)
+    else:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    kernel.bind_read_only(str(source), str(target))
+    shown.append(source)
+
+
+def private_mounts(limits: dict[str, Any], uid: int, gid: int) -> bool:
+    """Mount what one program has for itself: its folder, shared memory, and its processes.
+
+    Returns:
+        Whether it has a ``/proc``; some containers do not allow one, and then there is none.
+    """
+    size = f"size={limits['file_mb']}m,nr_inodes=4096,uid={uid},gid={gid}"
+    kernel.mount("tmpfs", "/tmp", "tmpfs", _NO, f"{size},mode=700")
+    kernel.mount("tmpfs", "/dev/shm", "tmpfs", _NO | kernel.MS_NOEXEC, f"{size},mode=700")
+    try:
+        kernel.mount("proc", "/proc", "proc", _NO | kernel.MS_NOEXEC)
+    except OSError:
+        return False
+    return True
