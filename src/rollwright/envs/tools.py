@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-import jsonschema
-
 from rollwright.errors import ConfigError
 
 
@@ -39,6 +37,8 @@ class Tool:
     effect: Effect = Effect.CHANGE
 
     def __post_init__(self) -> None:
+        import jsonschema  # a sixth of a second, which not every command needs
+
         try:
             jsonschema.Draft202012Validator.check_schema(dict(self.parameters))
         except jsonschema.SchemaError as error:
@@ -57,6 +57,8 @@ class Tool:
 
     def complaint(self, arguments: Mapping[str, Any]) -> str | None:
         """Return what is wrong with a call's arguments, in words for the model, or None."""
+        import jsonschema
+
         errors = jsonschema.Draft202012Validator(dict(self.parameters)).iter_errors(dict(arguments))
         found = sorted(errors, key=lambda error: (list(map(str, error.absolute_path)), error.message))
         if not found:
