@@ -15,7 +15,8 @@ from typing import Any
 
 import rollwright.methods
 import rollwright.stages
-from rollwright.config_checks import convert_options
+from rollwright.ablation import without
+from rollwright.config_checks import convert, convert_options
 from rollwright.errors import ConfigError, UnknownName
 from rollwright.method import Method
 
@@ -76,6 +77,8 @@ def _with_entry_points(found: dict[str, Any], group: str) -> dict[str, Any]:
 def load_method(name: str, **options: Any) -> Method:
     """Build the method ``name`` with ``options`` for its factory.
 
+    Every method has the option ``without``: a part to leave out (`rollwright.ablation.without`).
+
     Raises:
         UnknownName: no such method or option, with a suggestion.
         ConfigError: an option is of the wrong type or has a value that the method refuses.
@@ -84,7 +87,9 @@ def load_method(name: str, **options: Any) -> Method:
     if name not in factories:
         raise UnknownName("method", name, factories)
     known = inspect.signature(factories[name]).parameters
+    part = None if "without" in known else options.pop("without", None)
     for option in options:
         if option not in known:
-            raise UnknownName(f"option of method {name}", option, known)
-    return factories[name](**convert_options(f"method {name}", factories[name], options))
+            raise UnknownName(f"option of method {name}", option, [*known, "without"])
+    method = factories[name](**convert_options(f"method {name}", factories[name], options))
+    return method if part is None else without(method, convert("option without", part, str))

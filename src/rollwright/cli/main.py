@@ -14,6 +14,7 @@ from cyclopts.exceptions import UnknownCommandError, UnknownOptionError, UnusedC
 
 # Their modules import nothing heavy: torch and the like come when a command runs.
 from rollwright.cli.chat import chat
+from rollwright.cli.compare import compare
 from rollwright.cli.demo import demo
 from rollwright.cli.evaluate import evaluate
 from rollwright.cli.grade import grade
@@ -25,6 +26,7 @@ from rollwright.cli.simulate import simulate
 from rollwright.cli.tasks import tasks
 from rollwright.cli.timeline import timeline
 from rollwright.cli.train import train
+from rollwright.cli.view import view
 from rollwright.cli.warmstart import warmstart
 from rollwright.cli.why import why
 from rollwright.errors import ConfigError, RollwrightError, UnknownName
@@ -32,7 +34,9 @@ from rollwright.errors import ConfigError, RollwrightError, UnknownName
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "demo": demo,
     "train": train,
+    "compare": compare,
     "show": show,
+    "view": view,
     "why": why,
     "timeline": timeline,
     "simulate": simulate,

@@ -1,0 +1,1 @@
+"""Measures of samples: several tries, votes, choices, perturbations, exchange rates, difficulty."""
