@@ -86,10 +86,6 @@ def _burst(engine: LocalEngine) -> list[Sampled] | None:
             may_stop=engine.may_stop,
         )
     )
-    if drawn is None:
-        engine.can_burst = False
-        settle(scheduler, reserved, 0)
-        return None
     rows, tokens, logps = np.arange(num, dtype=np.int32), drawn.tokens[-1], drawn.logps[-1]
     done = drawn.tokens.shape[0] - (not np.isfinite(logps).all())
     settle(scheduler, reserved, done)
@@ -101,7 +97,7 @@ def _burst(engine: LocalEngine) -> list[Sampled] | None:
 def _quiet_steps(engine: LocalEngine, at: slice) -> int:
     """Return for how many steps no row is due by its own count, at most `MOST`."""
     table = engine.table
-    if not engine.can_burst or (table.get("forced", at) >= 0).any():
+    if not engine.forward.can_burst or (table.get("forced", at) >= 0).any():
         return 0
     if engine.has_cuts and _skipped(engine, at).any():
         return 0

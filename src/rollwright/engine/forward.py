@@ -56,7 +56,7 @@ class TorchForward:
         kv: where keys and values live.
     """
 
-    name = "torch"
+    name, can_burst = "torch", False
     weight_bytes = 0
 
     def __init__(self, model: Decoder, kv: PagedKV) -> None:
@@ -70,16 +70,16 @@ class TorchForward:
         self.granule = PAGE * -(-_MIN_PRODUCT // (PAGE * self.cfg.head_dim))
         self._work: Workspace | None = None
 
+    def burst(self, work: BurstPass) -> Drawn:
+        """Not for this forward, which samples nothing itself."""
+        raise NotImplementedError
+
     def load_weights(self) -> None:
         """Nothing to do: the parameters are views."""
 
     def release(self) -> int:
         """Nothing was copied: nothing is freed."""
         return 0
-
-    def burst(self, work: BurstPass) -> Drawn | None:
-        """Return None: this forward samples one step at a time."""
-        return None
 
     @torch.inference_mode()
     def run(self, work: Pass, noise: Noise | None) -> tuple[Tensor, Drawn | None]:

@@ -90,7 +90,6 @@ class LocalEngine:
         self.stop_strings = None if tokenizer is None else StopStrings(tokenizer, model.cfg.vocab_size)
         self.by_ask: dict[str, Entry] = {}
         self.has_cuts = False  # whether any ask so far needs more than temperature and a forced token
-        self.can_burst = True
         self._seq_to_entry: dict[Seq, Entry] = {}
         self._ready: list[Sampled] = []
         self._num_submitted = 0

@@ -111,11 +111,13 @@ class ForwardPass(Protocol):
         """Take over the model's weights as they are now."""
         ...
 
-    def burst(self, work: BurstPass) -> Drawn | None:
-        """Do steps until one in which a row may have ended; return what was drawn, [steps, B] each.
+    @property
+    def can_burst(self) -> bool:
+        """Whether it samples by itself, so that `burst` may be called."""
+        ...
 
-        None where this forward cannot sample by itself.
-        """
+    def burst(self, work: BurstPass) -> Drawn:
+        """Do steps until one in which a row may have ended; return what was drawn, [steps, B] each."""
         ...
 
     def run(self, work: Pass, noise: Noise | None) -> tuple[Tensor, Drawn | None]:

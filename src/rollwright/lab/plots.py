@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rollwright.errors import StoreError
+from rollwright.lab.picture import MUTED, dress, picture
 from rollwright.lab.summary import Row, Summary
 from rollwright.ledger import Fate
-from rollwright.store.tail import reason
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_INK, _MUTED, _GRID = "#1f2430", "#6b7280", "#e5e7eb"
 _TRAINING, _SAMPLED, _GREEDY = "#3b82f6", "#ea580c", "#047857"
 _FATES = {
     Fate.TRAINED: "#3b82f6",
@@ -39,48 +37,24 @@ def draw(summary: Summary, path: str | Path) -> Path:
     Raises:
         StoreError: it cannot be written.
     """
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    path = Path(path)
-    with rc_context({"font.size": 10, "text.color": _INK, "axes.labelcolor": _MUTED}):
-        figure = Figure(figsize=(11, 5.6), layout="constrained", facecolor="white")
-        FigureCanvasAgg(figure)
+    path, cfg = Path(path), summary.config
+    title = f"{cfg.task} with {cfg.method}, seed {cfg.seed}: {len(summary.steps)} steps"
+    with picture(path, (11, 5.6), title) as figure:
         places = figure.add_gridspec(2, 2, width_ratios=(1.5, 1))
         _success(figure.add_subplot(places[:, 0]), summary)
         _fates(figure.add_subplot(places[0, 1]), summary.steps)
         _lengths(figure.add_subplot(places[1, 1]), summary)
-        cfg = summary.config
-        figure.suptitle(
-            f"{cfg.task} with {cfg.method}, seed {cfg.seed}: {len(summary.steps)} steps",
-            fontsize=13,
-            fontweight="bold",
-            x=0.01,
-            ha="left",
-        )
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=130, format="png")
-        except OSError as error:
-            raise StoreError(f"cannot write the picture {path}: {reason(error)}") from error
     return path
 
 
 def _dress(axes: Axes, title: str, x: str, y: str) -> None:
-    axes.set_title(title, loc="left", fontsize=11)
+    dress(axes, title, grid="y")
     axes.set_xlabel(x)
     axes.set_ylabel(y)
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=_MUTED, length=0)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color(_GRID)
 
 
 def _nothing(axes: Axes, text: str) -> None:
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=_MUTED)
+    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=MUTED)
     axes.set_xticks([])
     axes.set_yticks([])
 
@@ -190,7 +164,7 @@ def _lengths(axes: Axes, summary: Summary) -> None:
     num = max(1, len(known) // 5)
     early, late = known[:num], known[-num:]
     parts = (
-        [(_MUTED, early, "first"), (_TRAINING, late, "last")] if len(known) > 1 else [(_TRAINING, late, "")]
+        [(MUTED, early, "first"), (_TRAINING, late, "last")] if len(known) > 1 else [(_TRAINING, late, "")]
     )
     for colour, chosen, word in parts:
         mine = lengths[np.isin(steps, chosen)]

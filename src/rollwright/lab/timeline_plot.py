@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rollwright.errors import StoreError
 from rollwright.lab.activity import ENVIRONMENT, GRADE, PROMPT, SAMPLE, Activity
+from rollwright.lab.picture import GRID, MUTED, dress, picture
 from rollwright.lab.timeline import (
     LEARNER,
     REPORTING,
@@ -22,12 +22,10 @@ from rollwright.lab.timeline import (
     steps_of,
     tokens_per_second,
 )
-from rollwright.store.tail import reason
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_INK, _MUTED, _GRID = "#1f2430", "#6b7280", "#e5e7eb"
 _COLOURS = {
     SAMPLE: "#3b82f6",
     GRADE: "#f59e0b",
@@ -53,40 +51,17 @@ def draw_timeline(activity: Activity, path: str | Path, title: str = "run") -> P
     Raises:
         StoreError: it cannot be written.
     """
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     path = Path(path)
-    with rc_context({"font.size": 10, "text.color": _INK, "axes.labelcolor": _MUTED}):
-        figure = Figure(figsize=(12, 6.8), layout="constrained", facecolor="white")
-        FigureCanvasAgg(figure)
+    with picture(path, (12, 6.8), title, kind=None) as figure:
         busy, flight, rate = figure.subplots(3, 1, sharex=True, height_ratios=(2.2, 1.6, 1.2))
         _busy(busy, activity, idle(activity))
         _in_flight(flight, activity)
         _rate(rate, activity)
-        figure.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=130)
-        except (OSError, ValueError) as error:  # ValueError: matplotlib knows no such kind of picture
-            why = reason(error) if isinstance(error, OSError) else str(error)
-            raise StoreError(f"cannot write the picture {path}: {why}") from error
     return path
 
 
-def _dress(axes: Axes, title: str) -> None:
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.grid(axis="x", color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=_MUTED, length=0)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color(_GRID)
-
-
 def _busy(axes: Axes, activity: Activity, found: Idle) -> None:
-    _dress(axes, "Busy")
+    dress(axes, "Busy")
     end = activity.last_at or 1.0
     rows = [kind for kind in _ROWS if spans(activity, kind)]
     for place, kind in enumerate(rows):
@@ -107,9 +82,9 @@ def _mark_steps(axes: Axes, activity: Activity, end: float) -> None:
     """Number as many steps as have room."""
     last = -end
     for step in steps_of(activity):
-        axes.axvline(step.began, color=_GRID, linewidth=0.8, zorder=0)
+        axes.axvline(step.began, color=GRID, linewidth=0.8, zorder=0)
         if step.began - last >= end / 22:
-            axes.text(step.began + end / 400, -0.62, f"step {step.step + 1}", fontsize=8, color=_MUTED)
+            axes.text(step.began + end / 400, -0.62, f"step {step.step + 1}", fontsize=8, color=MUTED)
             last = step.began
 
 
@@ -125,7 +100,7 @@ def _visible(found: Sequence[Span], least: float) -> list[Span]:
 
 
 def _in_flight(axes: Axes, activity: Activity) -> None:
-    _dress(axes, "Asks in flight")
+    dress(axes, "Asks in flight")
     for kind in (SAMPLE, ENVIRONMENT, GRADE):
         times, counts = count(spans(activity, kind))
         if len(times):
@@ -137,7 +112,7 @@ def _in_flight(axes: Axes, activity: Activity) -> None:
 
 
 def _rate(axes: Axes, activity: Activity) -> None:
-    _dress(axes, "Sampled tokens per second")
+    dress(axes, "Sampled tokens per second")
     edges, rates = tokens_per_second(activity)
     axes.stairs(rates, edges, fill=True, color=_COLOURS[SAMPLE], alpha=0.35)
     axes.stairs(rates, edges, color=_COLOURS[SAMPLE], linewidth=1)

@@ -169,11 +169,10 @@ static void forward(void *arg, Pool *pool, int id) {
     }
 }
 
-static int pass(const Model *model, const Batch *batch, Pool *pool, _Atomic int *next) {
+static void pass(const Model *model, const Batch *batch, Pool *pool, _Atomic int *next) {
     memset((void *)next, 0, phases_of(model) * sizeof *next);
     Job job = {model, batch, next};
     run(pool, forward, &job);
-    return 0;
 }
 
 int rw_forward(const Model *model, const Batch *batch, Pool *pool) {

@@ -34,7 +34,7 @@ class NativeForward:
         EngineError: the kernel cannot be built, or does not take this shape.
     """
 
-    name = "native"
+    name, can_burst = "native", True
 
     def __init__(self, model: Decoder, kv: PagedKV, threads: int) -> None:
         self.lib = load()
@@ -64,8 +64,7 @@ class NativeForward:
 
     def load_weights(self) -> None:
         """Copy the model's weights into the packed form; buffers are kept, so it is one pass over memory."""
-        old, self._packed, self._at = self._packed, [], 0
-        self._old = old
+        self._old, self._packed = self._packed, []
         cfg, model = self.cfg, self.model
         layers = (Layer * cfg.num_layers)()
         for to, layer in zip(layers, model.layers, strict=True):
@@ -156,7 +155,7 @@ class NativeForward:
         del keep
         return torch.from_numpy(self._buffers["logits"][:num_out, : self.cfg.vocab_size]), drawn
 
-    def burst(self, work: BurstPass) -> Drawn | None:
+    def burst(self, work: BurstPass) -> Drawn:
         """Do steps until one in which a row may have ended; return what was drawn, [steps, B] each."""
         num, steps = work.tokens.size, work.words.shape[0]
         self._reserve(num, num, int(work.num_keys.max()) + steps + 1)

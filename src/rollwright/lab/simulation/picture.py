@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rollwright.errors import StoreError
+from rollwright.lab.picture import GRID, dress, picture
 from rollwright.lab.simulation.compare import Row
-from rollwright.store.tail import reason
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_INK, _MUTED, _GRID = "#1f2430", "#6b7280", "#e5e7eb"
 _BLUE, _ORANGE, _GREEN = "#3b82f6", "#ea580c", "#047857"
 
 
@@ -28,37 +26,20 @@ def draw_rows(rows: Sequence[Row], path: str | Path, title: str) -> Path:
     Raises:
         StoreError: it cannot be written.
     """
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     path = Path(path)
-    with rc_context({"font.size": 9, "text.color": _INK, "axes.labelcolor": _MUTED}):
-        figure = Figure(figsize=(11, 1.6 + 0.75 * max(4, len(rows))), layout="constrained", facecolor="white")
-        FigureCanvasAgg(figure)
+    with picture(path, (11, 1.6 + 0.75 * max(4, len(rows))), title, font_size=9) as figure:
         places = figure.add_gridspec(2, 2)
         _throughput(figure.add_subplot(places[0, 0]), rows)
         _idle(figure.add_subplot(places[0, 1]), rows)
         _times(figure.add_subplot(places[1, 0]), rows)
         _ages(figure.add_subplot(places[1, 1]), rows)
-        figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=130, format="png")
-        except OSError as error:
-            raise StoreError(f"cannot write the picture {path}: {reason(error)}") from error
     return path
 
 
 def _dress(axes: Axes, title: str, rows: Sequence[Row]) -> None:
-    axes.set_title(title, loc="left", fontsize=10)
+    dress(axes, title, has_base=False)
     axes.set_yticks(range(len(rows)), [row.name for row in rows])
     axes.invert_yaxis()
-    axes.grid(axis="x", color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=_MUTED, length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
 
 
 def _throughput(axes: Axes, rows: Sequence[Row]) -> None:
@@ -82,7 +63,7 @@ def _idle(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _times(axes: Axes, rows: Sequence[Row]) -> None:
     y = range(len(rows))
-    axes.barh(y, [row.step_seconds for row in rows], color=_GRID, height=0.6, label="a step")
+    axes.barh(y, [row.step_seconds for row in rows], color=GRID, height=0.6, label="a step")
     axes.barh(y, [row.tail_seconds for row in rows], color=_ORANGE, height=0.3, label="its last tenth")
     _dress(axes, "Seconds", rows)
     _legend(axes)

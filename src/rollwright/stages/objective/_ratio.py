@@ -40,6 +40,14 @@ def check_positive(owner: str, **name_to_value: float | None) -> None:
             raise ConfigError(f"{owner}: {name}={value} was given, expected a number greater than 0")
 
 
+def check_region(owner: str, **name_to_end: float) -> None:
+    """Raise ConfigError for the two ends of a trust region: how far a ratio may fall (≤ 1) and rise, > 0."""
+    check_positive(owner, **name_to_end)
+    low = next(iter(name_to_end))
+    if name_to_end[low] > 1:
+        raise ConfigError(f"{owner}: {low}={name_to_end[low]} was given, expected at most 1")
+
+
 def must_have(owner: str, name: str, value: Tensor | None) -> Tensor:
     """Return ``value``, or raise LearnerError if the caller left it out."""
     if value is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rollwright.errors import ConfigError
-from rollwright.stages.objective._ratio import check_positive, log_ratio
+from rollwright.stages.objective._ratio import check_region, log_ratio
 from rollwright.stages.objective.ppo_clip import clipped_loss, is_clipped
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ class DecoupledPPO:
     weight_cap: float | None = None
 
     def __post_init__(self) -> None:
-        check_positive("DecoupledPPO", clip_low=self.clip_low, clip_high=self.clip_high)
-        if self.clip_low > 1:
-            raise ConfigError(f"DecoupledPPO: clip_low={self.clip_low} was given, expected at most 1")
+        check_region("DecoupledPPO", clip_low=self.clip_low, clip_high=self.clip_high)
         if self.weight_cap is not None and not self.weight_cap > 1:
             raise ConfigError(
                 f"DecoupledPPO: weight_cap={self.weight_cap} was given, expected more than 1, the weight of a"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rollwright.errors import ConfigError
-from rollwright.stages.objective._ratio import check_positive, log_ratio, must_have
+from rollwright.stages.objective._ratio import check_region, log_ratio, must_have
 from rollwright.stages.objective.ppo_clip import clipped_loss, is_clipped
 
 if TYPE_CHECKING:
@@ -34,9 +33,7 @@ class GSPO:
     clip_high: float = 4e-4
 
     def __post_init__(self) -> None:
-        check_positive("GSPO", clip_low=self.clip_low, clip_high=self.clip_high)
-        if self.clip_low > 1:
-            raise ConfigError(f"GSPO: clip_low={self.clip_low} was given, expected at most 1")
+        check_region("GSPO", clip_low=self.clip_low, clip_high=self.clip_high)
 
     @property
     def reads(self) -> frozenset[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rollwright.errors import ConfigError
-from rollwright.stages.objective._ratio import KL_KINDS, check_positive, kl_estimate, log_ratio, must_have
+from rollwright.stages.objective._ratio import KL_KINDS, check_region, kl_estimate, log_ratio, must_have
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,9 +39,7 @@ class PPOClip:
     dual_clip: float | None = None
 
     def __post_init__(self) -> None:
-        check_positive("PPOClip", clip_low=self.clip_low, clip_high=self.clip_high)
-        if self.clip_low > 1:
-            raise ConfigError(f"PPOClip: clip_low={self.clip_low} was given, expected at most 1")
+        check_region("PPOClip", clip_low=self.clip_low, clip_high=self.clip_high)
         if not self.kl >= 0:
             raise ConfigError(f"PPOClip: kl={self.kl} was given, expected 0 (off) or more")
         if self.kl_kind not in KL_KINDS:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rollwright.errors import ConfigError
-from rollwright.stages.objective._ratio import check_positive, log_ratio
+from rollwright.stages.objective._ratio import check_region, log_ratio
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,9 +33,7 @@ class TwoSidedMask:
     high: float = 0.2
 
     def __post_init__(self) -> None:
-        check_positive("TwoSidedMask", low=self.low, high=self.high)
-        if self.low > 1:
-            raise ConfigError(f"TwoSidedMask: low={self.low} was given, expected at most 1")
+        check_region("TwoSidedMask", low=self.low, high=self.high)
 
     @property
     def reads(self) -> frozenset[str]:
