@@ -135,7 +135,6 @@ class Loop:
                 f"loop {self.name}: changes = {self.changes!r};"
                 " expected behaviour, policy, evaluator or research"
             )
-        both = sorted(self.judged_by & self.optimises)
         if not self.judged_by:
             raise ConfigError(
                 f"loop {self.name}: judged_by is empty; expected the parts that give its signal"

@@ -26,6 +26,8 @@ class Status(StrEnum):
     BAD_DATA = "bad_data"  # the task's own answer cannot be read
     INFRASTRUCTURE_ERROR = "infrastructure_error"  # a worker, sandbox or server of ours failed
     GRADER_ERROR = "grader_error"  # the grader raised or gave no number
+    UNREADABLE = "unreadable"  # a judge's reply is not what was asked for
+    INCONSISTENT = "inconsistent"  # a judge's word changes with the order of the answers
 
     @property
     def is_ours(self) -> bool:
@@ -33,7 +35,16 @@ class Status(StrEnum):
         return self in _OURS
 
 
-_OURS = frozenset((Status.NOT_SCORED, Status.BAD_DATA, Status.INFRASTRUCTURE_ERROR, Status.GRADER_ERROR))
+_OURS = frozenset(
+    (
+        Status.NOT_SCORED,
+        Status.BAD_DATA,
+        Status.INFRASTRUCTURE_ERROR,
+        Status.GRADER_ERROR,
+        Status.UNREADABLE,
+        Status.INCONSISTENT,
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
