@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rollwright.grade.sandbox import kernel, seccomp, values, wire
+from rollwright.grade.sandbox import kernel, landlock, root, seccomp, values, wire
 
 _CHANNEL = 3
 _NAME = "program.py"
@@ -30,12 +30,24 @@ _STREAMS = (("stdin", "r", "replace"), ("stdout", "w", "strict"), ("stderr", "w"
 
 @dataclass(frozen=True, slots=True)
 class Cage:
-    """What the program's process is held by: its folder, whom it runs as, the kernel's limit on processes."""
+    """What the program's process is held by.
+
+    Args:
+        folder: its working folder.
+        uid, gid: whom it runs as.
+        process_cap: the kernel's limit on the user's processes, or None.
+        has_namespaces: whether it has its own files and processes; otherwise Landlock must hide others'.
+        is_private: whether nobody else runs as that user.
+        landlock: the version to use, 0 for none.
+    """
 
     folder: str
     uid: int
     gid: int
     process_cap: int | None
+    has_namespaces: bool
+    is_private: bool
+    landlock: int
 
 
 def main(job: dict[str, Any], fds: list[int], cage: Cage) -> NoReturn:
@@ -91,8 +103,12 @@ def _confine(limits: dict[str, Any], cage: Cage) -> None:
     kernel.drop_capabilities()
     kernel.no_new_privileges()
     kernel.die_with_parent()
+    if cage.landlock and not cage.has_namespaces:
+        landlock.restrict(root.readable(), root.devices(), [cage.folder])
     if seccomp.is_known():
-        seccomp.install()
+        is_shared = not cage.has_namespaces and not cage.is_private
+        own_pid = os.getpid() if is_shared else None
+        seccomp.install(cage.has_namespaces, own_pid, cage.landlock >= landlock.SIGNALS_SINCE)
 
 
 def _refresh(folder: str) -> None:
@@ -100,31 +116,26 @@ def _refresh(folder: str) -> None:
     os.environ.update(HOME=folder, TMPDIR=folder)
     sys.argv = [_NAME]
     sys.path.insert(0, folder)
-    # The descriptors stay open to the end.
-    sys.stdin = sys.__stdin__ = os.fdopen(0, encoding="utf-8", errors="replace", closefd=False)
-    sys.stdout = sys.__stdout__ = os.fdopen(1, "w", encoding="utf-8", closefd=False)
-    sys.stderr = sys.__stderr__ = os.fdopen(
-        2, "w", encoding="utf-8", errors="backslashreplace", closefd=False
-    )
+    for number, (name, mode, errors) in enumerate(_STREAMS):
+        lines = 1 if name == "stderr" else -1
+        stream = os.fdopen(number, mode, lines, encoding="utf-8", errors=errors, closefd=False)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
 
 
 def _report(job: dict[str, Any], pid: int) -> NoReturn:
     """Run the code and say what came of it; only the first process speaks, not those that it forks."""
-    code = 1
     try:
         message = _called(job) if job["is_call"] else _run(job)
-        code = 0
     except SystemExit as error:
         message = {"kind": "exited", "code": _exit_code(error)}
-        code = message["code"]
-    except BaseException as error:
+    except BaseException as error:  # decided: nothing waits for the threads that are left
         message = _raised(error)
-    if not job["is_call"]:
-        late = _finish()
-        message = late if late and message["kind"] == "done" else message
+    if not job["is_call"] and message["kind"] != "raised":
+        message = _finish() or message
     if os.getpid() == pid:
         wire.write(_CHANNEL, message)
-    os._exit(code & 255)
+    os._exit(message.get("code", 0) & 255)
 
 
 def _run(job: dict[str, Any]) -> dict[str, Any]:
@@ -206,6 +217,7 @@ def _raised(error: BaseException) -> dict[str, Any]:
         ]
         message["line"] = lines[-1] if lines else None
         traceback.print_exception(error.with_traceback(_own_part(error.__traceback__)))
+        sys.stdout.flush()
     except BaseException:  # the exception's own methods may do anything
         pass
     return message

@@ -28,6 +28,7 @@ class Place:
         uid, gid: whom programs run as.
         is_private: nobody else runs as them.
         folder: where a program's working folder is made, without namespaces.
+        landlock: the version that the kernel offers, 0 for none.
         old_kernel: limits on processes count those of the user everywhere, also with namespaces.
     """
 
@@ -36,6 +37,7 @@ class Place:
     gid: int
     is_private: bool
     folder: Path
+    landlock: int
     old_kernel: bool
 
     @property
@@ -70,17 +72,19 @@ def _run(place: Place, job: dict[str, Any], fds: list[int], report: int) -> dict
     limits = job["limits"]
     folder, can_watch = _surroundings(place, limits)
     cap = _process_cap(place, limits["num_processes"])
+    held = (place.has_namespaces, place.is_private, place.landlock)
+    cage = harness.Cage(folder, place.uid, place.gid, cap, *held)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     pid = os.fork()
     if pid == 0:
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-            harness.main(job, fds, harness.Cage(folder, place.uid, place.gid, cap))
+            harness.main(job, fds, cage)
         finally:
             os._exit(70)
     for fd in fds:
         os.close(fd)
-    return _watch(pid, place.has_namespaces, can_watch, limits)
+    return _watch(pid, None if place.has_namespaces else folder, can_watch, limits)
 
 
 def _surroundings(place: Place, limits: dict[str, Any]) -> tuple[str, bool]:
@@ -106,8 +110,15 @@ def _process_cap(place: Place, num: int) -> int | None:
     return processes.num_of_user(place.uid) + num + _MARGIN
 
 
-def _watch(pid: int, has_namespaces: bool, can_watch: bool, limits: dict[str, Any]) -> dict[str, Any]:
-    """Wait for the program's end, or until its processes together go over a limit."""
+def _watch(pid: int, folder: str | None, can_watch: bool, limits: dict[str, Any]) -> dict[str, Any]:
+    """Wait for the program's end, or until its processes together go over a limit.
+
+    Args:
+        pid: the program's process.
+        folder: its folder, where the kernel does not limit what all its files hold together.
+        can_watch: whether processes can be seen.
+        limits: see `rollwright.grade.sandbox.program.Limits`.
+    """
     while True:
         signal.sigtimedwait({signal.SIGCHLD}, _WATCH_S)
         while True:
@@ -116,11 +127,19 @@ def _watch(pid: int, has_namespaces: bool, can_watch: bool, limits: dict[str, An
                 return {"status": status}
             if done == 0:
                 break
-        if not can_watch:
-            continue
-        pids = processes.others() if has_namespaces else processes.descendants(os.getpid())
-        num_threads, memory = processes.usage(pids)
-        if num_threads > limits["num_processes"]:
-            return {"hit": "processes", "detail": f"{num_threads} processes and threads at one time"}
-        if memory > limits["memory_mb"] << 20:
-            return {"hit": "memory", "detail": f"{memory >> 20} MiB in {len(pids)} processes"}
+        hit = _over(folder, limits) if can_watch else None
+        if hit:
+            return hit
+
+
+def _over(folder: str | None, limits: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the limit that all of a program's processes together are over."""
+    pids = processes.others() if folder is None else processes.descendants(os.getpid())
+    num_threads, memory = processes.usage(pids)
+    if num_threads > limits["num_processes"]:
+        return {"hit": "processes", "detail": f"{num_threads} processes and threads at one time"}
+    if memory > limits["memory_mb"] << 20:
+        return {"hit": "memory", "detail": f"{memory >> 20} MiB in {len(pids)} processes"}
+    if folder is not None and (size := processes.size_of(Path(folder))) > limits["file_mb"] << 20:
+        return {"hit": "files", "detail": f"{size >> 20} MiB or too many files"}
+    return None

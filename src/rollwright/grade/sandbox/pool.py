@@ -8,7 +8,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from rollwright.errors import ConfigError, GraderError
@@ -40,6 +40,7 @@ class Sandbox:
         require: names of protections without which nothing is run; see `protections`.
         preload: modules that are imported once, before the programs.
         packages: whether programs can import the installed packages.
+        landlock: whether to use Landlock, where there are no namespaces and the kernel has it.
 
     Raises:
         ConfigError: a setting is wrong, or a required protection cannot be had.
@@ -54,6 +55,7 @@ class Sandbox:
         require: Sequence[str] = (),
         preload: Sequence[str] = (),
         packages: bool = True,
+        landlock: bool = True,
     ) -> None:
         num = num_slots if num_slots is not None else 2 * len(os.sched_getaffinity(0))
         if num < 1:
@@ -65,7 +67,7 @@ class Sandbox:
         self._slots: set[Slot] = set()
         self._idle: queue.Queue[Slot | None] = queue.Queue()
         self._threads = ThreadPoolExecutor(num, thread_name_prefix="sandbox")
-        first, self._kind = self._probe(isolation, Settings(True, tuple(preload), packages))
+        first, self._kind = self._probe(isolation, Settings(True, tuple(preload), packages, landlock))
         self._slots.add(first)
         self._idle.put(first)
         for _ in range(num - 1):
@@ -95,7 +97,7 @@ class Sandbox:
                     raise ConfigError(
                         f"isolation='namespaces' cannot be had here ({refusal}); use 'auto' or 'plain'"
                     ) from error
-        plain = Settings(False, wanted.preload, wanted.packages)
+        plain = replace(wanted, namespaces=False)
         try:
             slot = _started(plain)
         except Refused as error:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _PROC = Path("/proc")
+_MOST_FILES = 4096
 _PAGE = resource.getpagesize()
 
 
@@ -51,6 +52,19 @@ def usage(pids: Iterable[int]) -> tuple[int, int]:
             pages = (_PROC / str(pid) / "statm").read_text().split()
             memory += max(0, int(pages[1]) - int(pages[2])) * _PAGE
     return num_threads, memory
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes that the files below a folder take; a huge number if there are too many to count."""
+    size = num = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += Path(parent, name).lstat().st_blocks * 512
+        num += 1 + len(names)
+        if num > _MOST_FILES:
+            return 1 << 62
+    return size
 
 
 def num_of_user(uid: int) -> int:

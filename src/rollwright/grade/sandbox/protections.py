@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rollwright.grade.sandbox import seccomp
+from rollwright.grade.sandbox.landlock import SIGNALS_SINCE
 from rollwright.grade.sandbox.program import Protection
 
 NAMES = (
@@ -43,13 +44,26 @@ def describe(has_namespaces: bool, facts: dict[str, Any], refusal: str) -> dict[
         how = "an empty network namespace" + ", no sockets but local ones" * filtered
         found["network"] = Protection(True, how)
     else:
-        how = "no sockets but local ones, by seccomp" if filtered else f"{no_namespaces}; {no_filter}"
+        how = "no sockets, by seccomp" if filtered else f"{no_namespaces}; {no_filter}"
         found["network"] = Protection(filtered, how)
-        found["filesystem"] = Protection(
-            False, f"{no_namespaces}; what {user if is_private else 'this user'} may read can be read"
-        )
-        how = f"{user} may signal nobody else" if is_private else f"{no_namespaces}; same user"
-        found["signals"] = Protection(is_private, how)
+        found["filesystem"] = _files(facts, no_namespaces)
+        found["signals"] = _signals(facts, user, filtered, no_namespaces)
         how = "all processes of the user are killed" if is_private else "all descendants are found and killed"
         found["cleanup"] = Protection(True, how)
     return {name: found[name] for name in NAMES}
+
+
+def _files(facts: dict[str, Any], no_namespaces: str) -> Protection:
+    if facts["landlock"]:
+        return Protection(True, "only the system and the interpreter can be read, by Landlock")
+    return Protection(False, f"{no_namespaces}, no Landlock; what user {facts['uid']} may read can be read")
+
+
+def _signals(facts: dict[str, Any], user: str, filtered: bool, no_namespaces: str) -> Protection:
+    if facts["is_private"]:
+        return Protection(True, f"{user} may signal nobody else")
+    if facts["landlock"] >= SIGNALS_SINCE:
+        return Protection(True, "own descendants only, by Landlock")
+    if filtered:
+        return Protection(True, "the process itself only, by seccomp")
+    return Protection(False, f"{no_namespaces}; programs run as the same user as we do")

@@ -17,6 +17,18 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 _NO = kernel.MS_NOSUID | kernel.MS_NODEV
 
 
+def readable() -> list[str]:
+    """Return the files and folders that a program may read: the system's and this interpreter's."""
+    interpreter = Path(sys.executable).resolve().parent
+    prefixes = (sys.base_prefix, sys.base_exec_prefix, sys.prefix, str(interpreter))
+    return [*_SYSTEM, *_FILES, *prefixes]
+
+
+def devices() -> list[str]:
+    """Return the devices that a program may use."""
+    return [f"/dev/{name}" for name in _DEVICES]
+
+
 def enter(base: Path) -> None:
     """Build the root at ``base``, an empty folder, and make it this process's; needs an own mount namespace.
 
@@ -26,15 +38,13 @@ def enter(base: Path) -> None:
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     kernel.mount("tmpfs", str(base), "tmpfs", _NO, "mode=755,size=1m")
     shown: list[Path] = []
-    for name in (*_SYSTEM, *_FILES):
+    for name in readable():
         _show(Path(name), base, shown)
-    for prefix in (sys.base_prefix, sys.base_exec_prefix, sys.prefix, Path(sys.executable).resolve().parent):
-        _show(Path(prefix), base, shown)
     for name in ("proc", "tmp", "dev", "dev/shm"):
         (base / name).mkdir(exist_ok=True)
-    for name in _DEVICES:
-        (base / "dev" / name).touch()
-        kernel.mount(f"/dev/{name}", str(base / "dev" / name), None, kernel.MS_BIND)
+    for device in devices():
+        (base / device[1:]).touch()
+        kernel.mount(device, str(base / device[1:]), None, kernel.MS_BIND)
     kernel.mount("none", str(base), None, kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | _NO)
     kernel.enter_root(str(base))
 

@@ -45,6 +45,17 @@ _REFUSED = {
     "pidfd_getfd": (438, 438),
 }
 _CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
+# Calls whose first argument is a process.
+_SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131)}
+_QUEUED = {"rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424)}
+_OF_PROCESSES = {
+    "prlimit64": (302, 261),
+    "sched_setaffinity": (203, 122),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+}
+_SETPRIORITY = (141, 140)
 _NEW_NAMESPACES = 0x7E020000
 _AF_UNIX = 1
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -62,8 +73,16 @@ def is_known() -> bool:
     return os.uname().machine in _MACHINES
 
 
-def program() -> list[Instruction]:
-    """Return the filter's instructions for this machine."""
+def program(
+    local_sockets: bool = True, own_pid: int | None = None, signals: bool = True
+) -> list[Instruction]:
+    """Return the filter's instructions for this machine.
+
+    Args:
+        local_sockets: whether sockets with names in the file system are allowed; pairs always are.
+        own_pid: if given, no other process may be limited or scheduled: for a user who has others.
+        signals: whether other processes than ``own_pid`` may be signalled.
+    """
     column, arch = _MACHINES[os.uname().machine]
     refuse = _ERRNO | errno.EPERM
     code: list[Instruction] = [
@@ -74,9 +93,25 @@ def program() -> list[Instruction]:
         (_JUMP_GREATER_EQUAL, 0, 1, _X32_BIT),
         (_RETURN, 0, 0, _KILL),
     ]
-    for numbers in _REFUSED.values():
+    refused, of_processes = list(_REFUSED.values()), list[tuple[int, int]]()
+    if own_pid is not None:
+        refused.append(_SETPRIORITY)
+        of_processes += _OF_PROCESSES.values()
+        if not signals:
+            refused += _QUEUED.values()
+            of_processes += _SIGNALS.values()
+    for numbers in refused:
         code += [(_JUMP_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, refuse)]
     code += [(_JUMP_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
+    for numbers in of_processes:
+        code += [
+            (_JUMP_EQUAL, 0, 5, numbers[column]),
+            (_LOAD, 0, 0, _FIRST_ARGUMENT),
+            (_JUMP_EQUAL, 2, 0, 0),
+            (_JUMP_EQUAL, 1, 0, own_pid or 0),
+            (_RETURN, 0, 0, refuse),
+            (_RETURN, 0, 0, _ALLOW),
+        ]
     code += [
         (_JUMP_EQUAL, 0, 4, _CLONE[column]),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
@@ -85,7 +120,7 @@ def program() -> list[Instruction]:
         (_RETURN, 0, 0, _ALLOW),
         (_JUMP_EQUAL, 0, 3, _SOCKET[column]),
         (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_JUMP_EQUAL, 1, 0, _AF_UNIX),
+        (_JUMP_EQUAL, int(local_sockets), 0, _AF_UNIX),
         (_RETURN, 0, 0, refuse),
         (_RETURN, 0, 0, _ALLOW),
     ]
@@ -105,13 +140,16 @@ class _Program(ctypes.Structure):
     _fields_ = [("len", ctypes.c_uint16), ("filter", ctypes.POINTER(_Filter))]
 
 
-def install() -> None:
+def install(local_sockets: bool = True, own_pid: int | None = None, signals: bool = True) -> None:
     """Put the filter on this process and all that it starts; needs `kernel.no_new_privileges` before.
 
+    Args:
+        local_sockets, own_pid, signals: see `program`.
+
     Raises:
-        OSError: the kernel has no seccomp.
+        OSError: the kernel has none.
     """
-    lines = program()
+    lines = program(local_sockets, own_pid, signals)
     array = (_Filter * len(lines))(*(_Filter(*line) for line in lines))
     libc = ctypes.CDLL(None, use_errno=True)
     zero = ctypes.c_ulong(0)

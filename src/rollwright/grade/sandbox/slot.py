@@ -50,6 +50,7 @@ class Settings:
     namespaces: bool
     preload: tuple[str, ...] = ()
     packages: bool = True
+    landlock: bool = True  # where the kernel has it
 
 
 class Slot:

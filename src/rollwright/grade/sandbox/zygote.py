@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rollwright.grade.sandbox import init, kernel, processes, root, wire
+from rollwright.grade.sandbox import init, kernel, landlock, processes, root, wire
 
 _COMMON = (
     "abc array base64 bisect cmath collections copy csv dataclasses datetime decimal enum fractions functools"
@@ -42,7 +42,8 @@ def main() -> None:
     except (OSError, ImportError) as error:
         wire.write(control.fileno(), {"refused": f"{type(error).__name__}: {error}"})
         return
-    wire.write(control.fileno(), {"ready": True, "uid": place.uid, "is_private": place.is_private})
+    facts = {"uid": place.uid, "is_private": place.is_private, "landlock": place.landlock}
+    wire.write(control.fileno(), facts)
     gc.collect()
     gc.freeze()
     while (received := _receive(control)) is not None:
@@ -76,8 +77,9 @@ def _enter(settings: dict[str, Any]) -> tuple[init.Place, socket.socket | None]:
             f"the interpreter in {sys.base_prefix} cannot be read by another user than root; without"
             " namespaces programs run as such a user, and their imports would fail"
         )
+    number = landlock.version() if settings["landlock"] else 0
     release = tuple(int(part) for part in os.uname().release.split(".")[:2])
-    return init.Place(own_processes, uid, gid, is_root, base, release < (5, 14)), lock
+    return init.Place(own_processes, uid, gid, is_root, base, number, release < (5, 14)), lock
 
 
 def _become_first() -> int:

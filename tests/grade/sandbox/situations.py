@@ -1,0 +1,139 @@
+"""The situations in which a sandbox may find itself, made where this machine allows them.
+
+    python situations.py SITUATION < programs.json > outcomes.json
+
+Where the tests run as root, a mount namespace that shows this interpreter to everybody lets them also be an
+ordinary user. Where they do not, root's situations cannot be made, and are not in the list.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import rollwright
+from rollwright.errors import RollwrightError
+from rollwright.grade.sandbox import kernel, root
+from rollwright.grade.sandbox.pool import Sandbox
+from rollwright.grade.sandbox.program import Limits, Program
+
+USER = 41_999
+SOURCE = Path(rollwright.__file__).parents[1]
+# name -> (as root, isolation, with Landlock)
+ALL = {
+    "root, namespaces": (True, "namespaces", True),
+    "root, plain": (True, "plain", True),
+    "user, namespaces": (False, "namespaces", True),
+    "user, plain": (False, "plain", True),
+    "user, plain, no Landlock": (False, "plain", False),
+}
+
+
+def possible() -> list[str]:
+    """Return the situations that can be made here."""
+    is_root = os.geteuid() == 0
+    found = []
+    for name, (as_root, isolation, _) in ALL.items():
+        if as_root and not is_root:
+            continue
+        if isolation == "namespaces" and run(name, [], check=False) is None:
+            continue
+        found.append(name)
+    return found
+
+
+def run(name: str, programs: list[Program], check: bool = True, **limits: Any) -> dict[str, Any] | None:
+    """Run programs in three slots in a situation; their outcomes, and what was left behind."""
+    as_root = ALL[name][0]
+    told = {"programs": [asdict(program) for program in programs], "limits": limits}
+    with tempfile.TemporaryDirectory() as base:
+        Path(base).chmod(0o755)
+        done = subprocess.run(
+            [sys.executable, __file__, name, base],
+            input=json.dumps(told),
+            capture_output=True,
+            text=True,
+            timeout=110,
+            env={**os.environ, "PYTHONPATH": str(SOURCE), "TMPDIR": base},
+        )
+    if done.returncode == 77 and not check:
+        return None
+    assert done.returncode == 0, f"{name} (root: {as_root}):\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+    return json.loads(done.stdout)
+
+
+def _show_everything(base: Path) -> None:
+    """Go into a root where the interpreter can be read by all, wherever it is installed."""
+    kernel.unshare(kernel.CLONE_NEWNS)
+    kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
+    kernel.mount("tmpfs", str(base), "tmpfs", 0, "mode=755")
+    shown: list[Path] = []
+    for name in (*root.readable(), str(SOURCE), "/etc/passwd", str(Path(__file__).parent)):
+        root._show(Path(name), base, shown)
+    for name in ("proc", "dev", "sys"):
+        (base / name).mkdir()
+        kernel.mount(f"/{name}", str(base / name), None, kernel.MS_BIND | kernel.MS_REC)
+    (base / "tmp").mkdir()
+    kernel.mount("tmpfs", str(base / "tmp"), "tmpfs", 0, "mode=1777")
+    kernel.enter_root(str(base))
+    os.environ["TMPDIR"] = "/tmp"
+    tempfile.tempdir = None
+
+
+def _processes() -> list[int]:
+    return sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+
+
+def main() -> int:
+    """Run what stands on the input in the situation that the first argument names."""
+    as_root, isolation, has_landlock = ALL[sys.argv[1]]
+    told = json.load(sys.stdin)
+    if os.geteuid() == 0:
+        _show_everything(Path(sys.argv[2]))
+        if not as_root:
+            os.setgroups([])
+            os.setresgid(USER, USER, USER)
+            os.setresuid(USER, USER, USER)
+    secret = Path(tempfile.gettempdir()) / "secret.txt"
+    secret.write_text("the user's own file")
+    before = set(_processes())
+    try:
+        sandbox = Sandbox(3, Limits(**told["limits"]), isolation, landlock=has_landlock)
+    except RollwrightError as error:
+        print(error, file=sys.stderr)
+        return 77
+    with sandbox:
+        outcomes = sandbox.map([Program(**program) for program in told["programs"]])
+        during = [pid for pid in _own_descendants() if pid not in before]
+        protections = {name: asdict(one) for name, one in sandbox.protections().items()}
+    left = [pid for pid in _own_descendants() if pid not in before]
+    secret_is_there = secret.is_file() and secret.read_text() == "the user's own file"
+    secret.unlink()
+    json.dump(
+        {
+            "outcomes": [asdict(outcome) for outcome in outcomes],
+            "protections": protections,
+            "num_processes_idle": len(during),
+            "processes_left": left,
+            "files_left": sorted(path.name for path in Path(tempfile.gettempdir()).iterdir()),
+            "secret_is_there": secret_is_there,
+        },
+        sys.stdout,
+    )
+    return 0
+
+
+def _own_descendants() -> list[int]:
+    from rollwright.grade.sandbox.processes import descendants
+
+    return descendants(os.getpid())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
