@@ -114,7 +114,7 @@ def main() -> int:
         protections = {name: asdict(one) for name, one in sandbox.protections().items()}
     left = [pid for pid in _own_descendants() if pid not in before]
     secret_is_there = secret.is_file() and secret.read_text() == "the user's own file"
-    secret.unlink()
+    secret.unlink(missing_ok=True)
     json.dump(
         {
             "outcomes": [asdict(outcome) for outcome in outcomes],

@@ -29,6 +29,7 @@ class Place:
         is_private: nobody else runs as them.
         folder: where a program's working folder is made, without namespaces.
         landlock: the version that the kernel offers, 0 for none.
+        can_watch: programs' processes can be seen.
         old_kernel: limits on processes count those of the user everywhere, also with namespaces.
     """
 
@@ -38,6 +39,7 @@ class Place:
     is_private: bool
     folder: Path
     landlock: int
+    can_watch: bool
     old_kernel: bool
 
     @property
@@ -105,8 +107,8 @@ def _process_cap(place: Place, num: int) -> int | None:
     if place.is_private:
         return num + _MARGIN
     if place.has_namespaces:
-        # The namespace's user is counted apart: the zygote and this process are the only others.
-        return None if place.old_kernel else num + _MARGIN + 2
+        # The namespace's user is counted apart: the zygote with its parent and this process are all others.
+        return None if place.old_kernel else num + _MARGIN + 3
     return processes.num_of_user(place.uid) + num + _MARGIN
 
 

@@ -22,6 +22,7 @@ def describe(has_namespaces: bool, facts: dict[str, Any], refusal: str) -> dict[
         facts: what the zygote found: ``uid``, and whether the user is private.
         refusal: why there are no namespaces.
     """
+    watched = bool(facts["can_watch"])
     filtered, is_private = seccomp.is_known(), bool(facts["is_private"])
     no_filter = "no filter of system calls for this processor"
     no_namespaces = f"no namespaces ({refusal})"
@@ -29,8 +30,8 @@ def describe(has_namespaces: bool, facts: dict[str, Any], refusal: str) -> dict[
     found = {
         "time": Protection(True, "the parent's clock; processor time by the kernel"),
         "output": Protection(True, "counted by the parent"),
-        "memory": Protection(True, "address space of each process by the kernel; all together watched"),
-        "processes": Protection(True, "the kernel's limit for the user, and watched"),
+        "memory": Protection(True, "address space of each process, by the kernel" + "; all together" * watched),
+        "processes": Protection(True, "the kernel's limit for the user" + ", and counted" * watched),
         "files": Protection(
             True, "a private file system of fixed size" if has_namespaces else "the size of each file only"
         ),

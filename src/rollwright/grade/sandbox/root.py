@@ -29,8 +29,14 @@ def devices() -> list[str]:
     return [f"/dev/{name}" for name in _DEVICES]
 
 
-def enter(base: Path) -> None:
-    """Build the root at ``base``, an empty folder, and make it this process's; needs an own mount namespace.
+def enter(base: Path) -> bool:
+    """Build the root at ``base``, an empty folder, and make it this process's.
+
+    Needs namespaces of mounts and processes of its own.
+
+    Returns:
+        Whether there can be a ``/proc``; some containers allow none. In a user namespace one may be mounted
+        only where one is seen already, so this one must be there before the old root goes.
 
     Raises:
         OSError: the kernel does not allow it.
@@ -45,8 +51,10 @@ def enter(base: Path) -> None:
     for device in devices():
         (base / device[1:]).touch()
         kernel.mount(device, str(base / device[1:]), None, kernel.MS_BIND)
+    has_processes = _mount_processes(base / "proc")
     kernel.mount("none", str(base), None, kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | _NO)
     kernel.enter_root(str(base))
+    return has_processes
 
 
 def _show(source: Path, base: Path, shown: list[Path]) -> None:
@@ -70,13 +78,17 @@ def private_mounts(limits: dict[str, Any], uid: int, gid: int) -> bool:
     """Mount what one program has for itself: its folder, shared memory, and its processes.
 
     Returns:
-        Whether it has a ``/proc``; some containers do not allow one, and then there is none.
+        Whether it has a ``/proc``.
     """
     size = f"size={limits['file_mb']}m,nr_inodes=4096,uid={uid},gid={gid}"
     kernel.mount("tmpfs", "/tmp", "tmpfs", _NO, f"{size},mode=700")
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", _NO | kernel.MS_NOEXEC, f"{size},mode=700")
+    return _mount_processes(Path("/proc"))
+
+
+def _mount_processes(folder: Path) -> bool:
     try:
-        kernel.mount("proc", "/proc", "proc", _NO | kernel.MS_NOEXEC)
+        kernel.mount("proc", str(folder), "proc", _NO | kernel.MS_NOEXEC)
     except OSError:
         return False
     return True

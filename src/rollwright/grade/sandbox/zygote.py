@@ -42,7 +42,8 @@ def main() -> None:
     except (OSError, ImportError) as error:
         wire.write(control.fileno(), {"refused": f"{type(error).__name__}: {error}"})
         return
-    facts = {"uid": place.uid, "is_private": place.is_private, "landlock": place.landlock}
+    names = ("uid", "is_private", "landlock", "can_watch")
+    facts = {name: getattr(place, name) for name in names}
     wire.write(control.fileno(), facts)
     gc.collect()
     gc.freeze()
@@ -54,7 +55,7 @@ def main() -> None:
 
 def _enter(settings: dict[str, Any]) -> tuple[init.Place, socket.socket | None]:
     """Go where programs run; return also what holds the private user's number."""
-    base, lock, own_processes = Path(settings["folder"]), None, -1
+    base, lock, own_processes, can_watch = Path(settings["folder"]), None, -1, True
     uid, gid, is_root = os.getuid(), os.getgid(), os.geteuid() == 0
     kernel.adopt_orphans()
     if is_root:
@@ -71,7 +72,7 @@ def _enter(settings: dict[str, Any]) -> tuple[init.Place, socket.socket | None]:
             Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1")
             Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
         own_processes = _become_first()
-        root.enter(base)
+        can_watch = root.enter(base)
     elif is_root and not _can_read(uid, gid):
         raise OSError(
             f"the interpreter in {sys.base_prefix} cannot be read by another user than root; without"
@@ -79,7 +80,8 @@ def _enter(settings: dict[str, Any]) -> tuple[init.Place, socket.socket | None]:
         )
     number = landlock.version() if settings["landlock"] else 0
     release = tuple(int(part) for part in os.uname().release.split(".")[:2])
-    return init.Place(own_processes, uid, gid, is_root, base, number, release < (5, 14)), lock
+    old = release < (5, 14)
+    return init.Place(own_processes, uid, gid, is_root, base, number, can_watch, old), lock
 
 
 def _become_first() -> int:
