@@ -21,6 +21,7 @@ from rollwright.config_sections import (
 )
 from rollwright.drive.ray.settings import CrewSettings
 from rollwright.errors import ConfigError, UnknownName
+from rollwright.grade.reward.settings import RewardSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ class RunConfig:
         task: name of the task.
         method: name of the method.
         model: checkpoint to start from, or a shipped model's name; None is the task's warm start.
-        reward: ``"file.py:function"`` to grade with; None is the task's grader.
+        reward: ``"file.py:function"`` to grade with, or several with commas between; None is the task's
+            grader.
         seed: of all randomness.
         num_steps: learner steps, ≥ 1.
         num_tasks: prompts per step, ≥ 1.
@@ -65,7 +67,7 @@ class RunConfig:
         address: of a running Ray cluster, ``"auto"`` for this machine's; None starts one for the run.
         out: run folder of a new run; None is a new one under ``runs/``.
         resume: run folder to go on with; None starts a new run.
-        sampling, deadlines, failures, overlap, ray, swarm: sections of their own.
+        sampling, deadlines, failures, overlap, ray, swarm, rewards: sections of their own.
         budget: limits by unit (`rollwright.ledger.Unit`), each ≥ 0; a unit that is not named has none.
         method_options: the method's own options.
         task_options: the task's own options.
@@ -114,6 +116,7 @@ class RunConfig:
     overlap: OverlapConfig = field(default_factory=OverlapConfig)
     ray: CrewSettings = field(default_factory=CrewSettings)
     swarm: SwarmConfig = field(default_factory=SwarmConfig)
+    rewards: RewardSettings = field(default_factory=RewardSettings)
     budget: dict[str, float] = field(default_factory=dict)
     method_options: dict[str, Any] = field(default_factory=dict)
     task_options: dict[str, Any] = field(default_factory=dict)
@@ -136,6 +139,7 @@ _SECTIONS: dict[str, type] = {
     "overlap": OverlapConfig,
     "ray": CrewSettings,
     "swarm": SwarmConfig,
+    "rewards": RewardSettings,
 }
 _TABLES = (*_SECTIONS, "budget", "method_options", "task_options")
 

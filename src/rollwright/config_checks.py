@@ -159,6 +159,8 @@ def check(config: RunConfig) -> None:
             raise ConfigError(f"budget.{unit}: given {amount!r}, expected a number ≥ 0")
     _check_kinds(config.failures)
     _check_swarm(config.swarm)
+    if config.reward is None and config.rewards != type(config.rewards)():
+        raise ConfigError("[rewards] given without reward; name the reward function, or leave it out")
     if config.driver != "async" and config.overlap != type(config.overlap)():
         raise ConfigError(
             f"[overlap] given with driver = {config.driver!r}; expected driver = 'async', or leave it out"

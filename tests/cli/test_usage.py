@@ -17,10 +17,12 @@ from rollwright.config import (
     OverlapConfig,
     RunConfig,
     SamplingConfig,
+    SwarmConfig,
     load_config,
 )
 from rollwright.drive.ray.settings import CrewSettings
 from rollwright.errors import StoreError
+from rollwright.grade.reward import RewardSettings
 from rollwright.ledger import Unit
 
 
@@ -82,6 +84,15 @@ GIVEN = {
     "failures.retries.grader": 5,
     "failures.on_failure.engine": "stop",
     **{f"ray.{f.name}": type(f.default)(7 + k) for k, f in enumerate(fields(CrewSettings))},
+    "swarm.folder": "shared",
+    "swarm.node": "n1",
+    "swarm.every_s": 2.0,
+    "rewards.timeout_s": 3.0,
+    "rewards.isolation": "thread",
+    "rewards.workers": 2,
+    "rewards.memory_mb": 900,
+    "rewards.conversational": True,
+    "rewards.weights.f": 0.5,
     **{f"budget.{unit.value}": 10.0 + k for k, unit in enumerate(Unit)},
 }
 
@@ -99,7 +110,8 @@ def _words(given: dict[str, object]) -> list[str]:
     words = []
     for key, value in given.items():
         words.append(f"--{key.replace('_', '-')}")
-        words += map(str, value) if isinstance(value, tuple) else [str(value)]
+        if value is not True:  # a switch
+            words += map(str, value) if isinstance(value, tuple) else [str(value)]
     return words
 
 
@@ -112,8 +124,15 @@ def _get(config: RunConfig, key: str) -> object:
 
 def test_every_key_is_a_flag(rollwright, started) -> None:
     """Oracle: enumeration of the config's own fields. Kills: a key that no flag sets."""
-    kinds = (SamplingConfig, Deadlines, FailureConfig, OverlapConfig, CrewSettings)
-    sections = dict(zip(("sampling", "deadlines", "failures", "overlap", "ray"), kinds, strict=True))
+    sections = {
+        "sampling": SamplingConfig,
+        "deadlines": Deadlines,
+        "failures": FailureConfig,
+        "overlap": OverlapConfig,
+        "ray": CrewSettings,
+        "swarm": SwarmConfig,
+        "rewards": RewardSettings,
+    }
     expected = {
         f"{f.name}.{g.name}" if f.name in sections else f.name
         for f in fields(RunConfig)

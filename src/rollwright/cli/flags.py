@@ -13,7 +13,7 @@ from rollwright.config import RunConfig, parse_override
 from rollwright.ledger import Unit
 
 _GROUPS = {
-    "What is trained": ("method", "model", "reward", "seed"),
+    "What is trained": ("method", "model", "reward", "rewards", "seed"),
     "How long": ("num_steps", "num_tasks", "budget"),
     "Rollouts": (
         "sampling",

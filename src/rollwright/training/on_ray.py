@@ -40,8 +40,7 @@ from rollwright.learn.checkpoint import STATE, files_of, keep_files, load_checkp
 from rollwright.learn.learner import Learner
 from rollwright.method import Method
 from rollwright.runner import Runner
-from rollwright.tasks.registry import load_task
-from rollwright.training.parts import Parts, build_here, device_of, make_learner, published_of
+from rollwright.training.parts import Parts, build_here, device_of, make_learner, published_of, task_of
 from rollwright.tree import GroupId
 
 
@@ -109,7 +108,7 @@ class MakeWorld:
     def __call__(self) -> World:
         if Path(self.folder).is_dir():
             os.chdir(self.folder)
-        task = load_task(self.config.task, reward=self.config.reward, **self.config.task_options)
+        task = task_of(self.config)
         tokenizer = self.text.tokenizer()
         chat = None if self.chat is None else ChatFormat(ChatTemplate(*self.chat), tokenizer)
         return World(task, tokenizer, self.eos_ids, chat)

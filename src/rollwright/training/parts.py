@@ -26,6 +26,7 @@ from rollwright.engine.model import Decoder
 from rollwright.engine.shipped import find_model
 from rollwright.errors import ConfigError
 from rollwright.events import AnyEvent, EmitBatch, Published, Report
+from rollwright.grade.reward import load_rewards
 from rollwright.learn.checkpoint import load_checkpoint, save_checkpoint
 from rollwright.learn.config import LearnerConfig
 from rollwright.learn.learner import Learner
@@ -154,6 +155,16 @@ def model_path(config: RunConfig) -> Path:
     return shipped
 
 
+def task_of(config: RunConfig) -> Task:
+    """Return the task of a run, graded by its reward functions where it names any.
+
+    Raises:
+        ConfigError, DataError: the task or a reward function cannot be had.
+    """
+    rewards = None if config.reward is None else load_rewards(config.reward, config.rewards)
+    return load_task(config.task, reward=rewards, **config.task_options)
+
+
 def plan_of(config: RunConfig) -> tuple[Method, Task, Settings]:
     """Return what a run's decisions depend on; no model is needed for it.
 
@@ -162,7 +173,7 @@ def plan_of(config: RunConfig) -> tuple[Method, Task, Settings]:
     Raises:
         ConfigError, DataError: the method or the task cannot be had.
     """
-    task = load_task(config.task, reward=config.reward, **config.task_options)
+    task = task_of(config)
     settings = settings_of(config, task)
     options = dict(config.method_options)
     factory = method_factories().get(config.method)

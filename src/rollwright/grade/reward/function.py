@@ -191,15 +191,15 @@ def _pickled(function: RewardFunction) -> Source | None:
         return None
 
 
-_pools: dict[tuple[int | None, int], Pool] = {}
+_pools: dict[tuple[int, int], Pool] = {}
 _lock = threading.Lock()
 
 
-def _pool(workers: int | None, memory_mb: int) -> Pool:
+def _pool(workers: int, memory_mb: int) -> Pool:
     """Return this process's workers for reward functions; they stay warm until the process ends."""
     with _lock:
         pool = _pools.get((workers, memory_mb))
         if pool is None:
-            pool = _pools[workers, memory_mb] = Pool(workers, memory_mb, warm_up=())
+            pool = _pools[workers, memory_mb] = Pool(workers or None, memory_mb, warm_up=())
             atexit.register(pool.close)
         return pool
