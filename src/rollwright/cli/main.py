@@ -15,6 +15,7 @@ from cyclopts.exceptions import UnknownCommandError, UnknownOptionError, UnusedC
 # Their modules import nothing heavy: torch and the like come when a command runs.
 from rollwright.cli.chat import chat
 from rollwright.cli.compare import compare
+from rollwright.cli.check_env import check_env
 from rollwright.cli.demo import demo
 from rollwright.cli.evaluate import evaluate
 from rollwright.cli.grade import grade
@@ -46,6 +47,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "chat": chat,
     "methods": methods,
     "tasks": tasks,
+    "check-env": check_env,
     "warmstart": warmstart,
     "replay": replay,
 }

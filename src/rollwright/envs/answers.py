@@ -15,8 +15,15 @@ def answer(env: Environment, turn: Turn) -> Observation:
     Raises:
         EnvironmentFault: that is no `Observation` of a text, two flags and a finite number or None.
     """
-    seen: Any = env.step(turn)
-    name = type(env).__name__
+    return as_observation(type(env).__name__, env.step(turn))
+
+
+def as_observation(name: str, seen: Any) -> Observation:
+    """Return ``seen`` with plain flags and a plain reward.
+
+    Raises:
+        EnvironmentFault: it is no `Observation` of a text, two flags and a finite number or None.
+    """
     if not isinstance(seen, Observation):
         raise EnvironmentFault(
             f"{name}: step returned {type(seen).__name__}; expected an Observation. Environments of other"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType
@@ -49,6 +50,8 @@ def _encode(value: Any, above: tuple[int, ...]) -> bytes:
         return _tag(type(value).__name__.encode(), *(_encode(item, inside) for item in value))
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return _tag(b"array", value.dtype.str.encode(), str(value.shape).encode(), value.tobytes())
+    if isinstance(value, random.Random):
+        return _tag(b"random", repr(value.getstate()).encode())
     if isinstance(value, np.random.Generator):
         return _tag(b"generator", _encode(value.bit_generator.state, inside))
     return _tag(b"object", *(_encode(part, inside) for part in _content(value)))

@@ -63,6 +63,7 @@ class EnvTask:
             setattr(self, limit, limits.get(limit, getattr(env, limit, default)))
         self.takes_tokens = bool(getattr(env, "takes_tokens", False))
         self.tools = tuple(getattr(env, "tools", ()))
+        self.tool_format: str | None = getattr(env, "tool_format", None)
         self.forking = forking or getattr(env, "forking", "replay")
         self._keeper: Keeper = _keeper(name, self.forking, env, make)
         self._sample: Callable[[Any], Turn] | None = getattr(env, "sample_turn", None)

@@ -65,7 +65,11 @@ class Task(Protocol):
         ...
 
     def step(self, state: Any, text: str) -> tuple[Any, Observation]:
-        """Give one sampled turn to the environment. Only called when ``max_turns > 1``."""
+        """Give one sampled turn to the environment. Only called when ``max_turns > 1``.
+
+        Raises:
+            EnvironmentFault: the episode is over.
+        """
         ...
 
     def grade(self, task_id: TaskId, state: Any, turns: Sequence[str], truncated: bool) -> Verdict:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rollwright.errors import ConfigError
+from rollwright.errors import ConfigError, EnvironmentFault
 from rollwright.tasks._content import Ids, draw, parse_id
 from rollwright.tasks._recipe import Recipe
 from rollwright.tasks.api import Observation, Verdict
@@ -112,7 +112,12 @@ class Calc:
         """Answer a call such as ``12*3=`` with its value; any other turn is the final answer.
 
         A turn that ends in ``=`` but is not one operation on two numbers is answered by ``error``.
+
+        Raises:
+            EnvironmentFault: the final answer was given before.
         """
+        if state.is_over:
+            raise EnvironmentFault(f"{state.expression} was answered; it takes no further step")
         if not text.rstrip().endswith("="):
             said = _ANSWER.fullmatch(text)
             answer = int(said.group(1)) if said else None

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rollwright.errors import ConfigError
+from rollwright.envs.signature import signature
+from rollwright.errors import ConfigError, EnvironmentFault
 from rollwright.rng import generator
 from rollwright.tasks._content import Ids, draw, parse_id
 from rollwright.tasks._recipe import Recipe
@@ -113,7 +114,12 @@ class Lake:
         """Move by the turn's letter; the observation is the new place, for example ``b3``.
 
         A turn that is not one of L, D, R, U keeps the place and is answered by ``?``.
+
+        Raises:
+            EnvironmentFault: the walk is over.
         """
+        if state.tile in "GH":
+            raise EnvironmentFault(f"{state.task_id} is over, on {state.tile}; it takes no further step")
         move = text.strip()
         after = replace(state, moves=state.moves + 1)
         if move not in _MOVES:
@@ -124,6 +130,11 @@ class Lake:
         after = replace(after, place=moved(state.place, move, self.size))
         over = after.tile in "GH"
         return after, Observation(self.place_name(after.place) + "\n", terminated=over)
+
+    def signature(self, state: State) -> str:
+        """Return the same for the same place on the same map: the way there matters on slippery ice only."""
+        slips = (state.task_id, state.moves) if self.slip else None
+        return signature((state.rows, state.place, slips))
 
     @staticmethod
     def place_name(place: Place) -> str:
