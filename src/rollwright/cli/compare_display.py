@@ -16,7 +16,8 @@ from rollwright.compare.page import percent as in_percent
 from rollwright.compare.page import ratio_text, to_target_text
 
 if TYPE_CHECKING:
-    from rollwright.compare.result import Band, Result
+    from rollwright.compare.arms import Band
+    from rollwright.compare.result import Result
     from rollwright.compare.run import Comparison
 
 Row = dict[str, Any]
@@ -129,7 +130,7 @@ def _print_target(console: Console, result: Result) -> None:
     if result.target is None:
         return
     how = "halfway from the start to the best end" if result.is_target_chosen else "as given"
-    heading(console, f"What {percent(result.target)} success takes ({how}; median, 95% bootstrap interval)")
+    heading(console, f"What {percent(result.target)} success takes ({how}; median, interval over seeds)")
     table = table_of("", ">reached", *(f">{word}" for word in AXES.values()), ">against the baseline")
     for arm in result.arms:
         cells = [to_target_text(arm.to_target.get(axis)) for axis in AXES]

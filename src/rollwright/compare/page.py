@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from html import escape
 
 from rollwright.compare import svg
+from rollwright.compare.arms import Band
 from rollwright.compare.budget import AXES, short
 from rollwright.compare.contrast import Contrast, points, span
-from rollwright.compare.result import ArmResult, Band, Result
+from rollwright.compare.result import ArmResult, Result
 from rollwright.compare.survival import ToTarget
 from rollwright.ledger import Fate
 
@@ -192,8 +193,8 @@ def _target(result: Result) -> str:
     head = ("arm", "reached", *AXES.values(), "against the baseline")
     text = (
         f"The target is {how}. Median of the Kaplan-Meier curve with its 95% bootstrap interval over seeds; "
-        "runs that never reached it count as more than they spent. Last column: ratio of restricted means, "
-        "on the axis of the budget, below 1 is cheaper."
+        "runs that never reached it count as more than they spent. Last column: ratio of restricted means "
+        "with its paired bootstrap interval, on the axis of the budget, below 1 is cheaper."
     )
     return f"<h2>What {100 * result.target:.1f}% success takes</h2>{_muted(text)}{_table(head, rows)}"
 

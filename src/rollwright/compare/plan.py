@@ -214,18 +214,16 @@ def ablate(arm: Arm, names: Sequence[str]) -> tuple[Arm, ...]:
     return (arm, *less)
 
 
-def as_seeds(text: str, least: int = 0) -> tuple[int, ...]:
-    """Return the seeds of ``5`` (0 to 4) or ``3,7,11``.
+def as_seeds(text: str) -> tuple[int, ...]:
+    """Return the seeds of ``5`` (0 to 4) or ``3,7,11``; ``7,`` is the seed 7 alone.
 
     Raises:
         ConfigError: neither.
     """
     try:
-        numbers = [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
         numbers = []
-    if not numbers or (len(numbers) == 1 and numbers[0] < 1):
+    if not numbers or ("," not in text and numbers[0] < 1):
         raise ConfigError(f"seeds {text!r}; expected how many, or the seeds themselves with commas between")
-    return (
-        tuple(range(least, least + numbers[0])) if len(numbers) == 1 and "," not in text else tuple(numbers)
-    )
+    return tuple(numbers) if "," in text else tuple(range(numbers[0]))

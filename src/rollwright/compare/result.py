@@ -10,59 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
+from rollwright.compare import arms
+from rollwright.compare.arms import Band, Curve, Selection, band
 from rollwright.compare.budget import AXES
 from rollwright.compare.contrast import Contrast, contrasts
 from rollwright.compare.plan import Plan
 from rollwright.compare.reading import Run, area, at_amount, read_run
 from rollwright.compare.sequential import SequentialTest
-from rollwright.compare.survival import Reach, ToTarget, first_reach, restricted_mean, to_target
-from rollwright.errors import RollwrightError
-from rollwright.lab.student import student_quantile
-from rollwright.ledger import Fate, Unit
-from rollwright.rng import generator
+from rollwright.compare.survival import Reach, ToTarget, first_reach, resampled, restricted_means, to_target
 
 _GRID = 33
 _BOOTSTRAP = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """A mean over seeds with its 95% interval (Student's t); no interval from one seed."""
-
-    mean: float
-    low: float | None
-    high: float | None
-    num: int
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Success against one axis: pass@k at each amount, mean over seeds."""
-
-    axis: str
-    k: int
-    amounts: tuple[float, ...]
-    bands: tuple[Band, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What an arm's selection did, mean over seeds (`rollwright.lab.bias`); None where nothing is known.
-
-    Args:
-        measure: ``"length"``, ``"length at the close"``, ``"seconds"``, ``"reward"``.
-        mean_sampled, mean_trained: of the sampled and of the trained rollouts.
-        distance: Kolmogorov-Smirnov between both.
-        num_suspect: runs in which a blind choice would lie as far off with p < 0.05.
-        num: runs.
-    """
-
-    measure: str
-    mean_sampled: float | None
-    mean_trained: float | None
-    distance: float | None
-    num_suspect: int
-    num: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +82,6 @@ class Result:
     alpha: float
 
 
-def band(values: Sequence[float]) -> Band | None:
-    """Return the mean over seeds with Student's interval; None without values."""
-    if not values:
-        return None
-    num, mean = len(values), math.fsum(values) / len(values)
-    if num == 1:
-        return Band(mean, None, None, 1)
-    half = student_quantile(0.975, num - 1) * statistics.stdev(values) / math.sqrt(num)
-    return Band(mean, mean - half, mean + half, num)
-
-
 def read_runs(plan: Plan, out: Path) -> list[Run]:
     """Return every run of the plan as it is now."""
     return [
@@ -194,7 +141,7 @@ def result_of(
     reaches = {} if target is None else {label: _reaches(mine, target) for label, mine in done.items()}
     horizons = _horizons(plan, done)
     why = failed or {}
-    arms = []
+    results = []
     for arm in plan.arms:
         mine = done[arm.label]
         missing = {
@@ -203,7 +150,7 @@ def result_of(
             if r.label == arm.label and r not in mine
         }
         taken = reaches.get(arm.label, {})
-        arms.append(
+        results.append(
             ArmResult(
                 label=arm.label,
                 num_done=len(mine),
@@ -212,20 +159,20 @@ def result_of(
                 final=band(list(found[arm.label].values())),
                 greedy=band([r.points[-1].greedy for r in mine if r.points[-1].greedy is not None]),
                 area=band([area(r.points, plan.budget.unit, plan.budget.amount) for r in mine]),
-                curves=_curves(mine),
+                curves=arms.curves(mine),
                 to_target={
                     axis: to_target(list(by_seed.values()), horizons[axis], _BOOTSTRAP)
                     for axis, by_seed in taken.items()
                     if horizons.get(axis)
                 },
                 ratio=_ratio(reaches, arm.label, baseline, plan.budget.unit, horizons),
-                spent=_mean_spent(mine),
-                fates=_fates(mine),
+                spent=arms.mean_spent(mine),
+                fates=arms.fates(mine),
                 updates=statistics.fmean(r.num_updates for r in mine) if mine else None,
-                selection=_selection(mine) if has_bias else (),
+                selection=arms.selection(mine) if has_bias else (),
             )
         )
-    return Result(plan, target, is_chosen, tuple(arms), tuple(compared), tuple(runs), test.alpha)
+    return Result(plan, target, is_chosen, tuple(results), tuple(compared), tuple(runs), test.alpha)
 
 
 def _target(plan: Plan, done: Mapping[str, Sequence[Run]]) -> float | None:
@@ -252,25 +199,6 @@ def _horizons(plan: Plan, done: Mapping[str, Sequence[Run]]) -> dict[str, float]
     return {**found, plan.budget.unit: min(plan.budget.amount, found[plan.budget.unit])} if runs else found
 
 
-def _curves(mine: Sequence[Run]) -> tuple[Curve, ...]:
-    ks = sorted(
-        set.intersection(*(set(p.pass_at) for r in mine for p in r.points), {*range(1, 1 << 16)})
-        if mine
-        else ()
-    )
-    curves = []
-    for axis in AXES:
-        end = min((r.points[-1].spent[axis] for r in mine), default=0.0)
-        if end <= 0:
-            continue
-        amounts = tuple(float(x) for x in np.linspace(0, end, _GRID))
-        for k in ks or ([1] if mine else []):
-            values = [[at_amount(r.points, axis, x, k) for r in mine] for x in amounts]
-            bands = tuple(found for column in values if (found := band(column)) is not None)
-            curves.append(Curve(axis, k, amounts, bands))
-    return tuple(curves)
-
-
 def _ratio(
     reaches: Mapping[str, Mapping[str, Mapping[int, Reach]]],
     label: str,
@@ -286,54 +214,9 @@ def _ratio(
     if not seeds or not horizon:
         return None
 
-    def ratio(chosen: Sequence[int]) -> float:
-        below = restricted_mean([theirs[seed] for seed in chosen], horizon)
-        return restricted_mean([mine[seed] for seed in chosen], horizon) / below if below else math.nan
-
-    rng = generator(0, "compare", "ratio")
-    samples = [ratio([seeds[k] for k in rng.integers(0, len(seeds), len(seeds))]) for _ in range(_BOOTSTRAP)]
-    found = (ratio(seeds), *(float(q) for q in np.nanquantile(samples, (0.025, 0.975))))
+    weights = np.concatenate([np.ones((1, len(seeds))), resampled(len(seeds), _BOOTSTRAP)])
+    above = restricted_means([mine[seed] for seed in seeds], weights, horizon)
+    below = restricted_means([theirs[seed] for seed in seeds], weights, horizon)
+    ratios = np.where(below > 0, above / np.where(below > 0, below, 1), np.nan)
+    found = (float(ratios[0]), *(float(q) for q in np.nanquantile(ratios[1:], (0.025, 0.975))))
     return None if math.isnan(found[0]) else (found[0], found[1], found[2])
-
-
-def _mean_spent(mine: Sequence[Run]) -> dict[str, float]:
-    return {unit.value: statistics.fmean(r.spent[unit.value] for r in mine) for unit in Unit} if mine else {}
-
-
-def _fates(mine: Sequence[Run]) -> dict[str, Band]:
-    found = {}
-    for fate in Fate:
-        shares = band([r.fates[fate.value] / total for r in mine if (total := sum(r.fates.values()))])
-        if shares is not None:
-            found[fate.value] = shares
-    return found
-
-
-def _selection(mine: Sequence[Run]) -> tuple[Selection, ...]:
-    from rollwright.lab.bias import report
-
-    rows: dict[str, list[tuple[float | None, float | None, float | None, float | None]]] = {}
-    for run in mine:
-        try:
-            compared = report(run.path, 200).comparisons
-        except RollwrightError:  # a journal that was thrown away: the curves stand without it
-            continue
-        for one in compared:
-            values = (one.mean_sampled, one.mean_trained, one.distance, one.p_value)
-            rows.setdefault(one.measure, []).append(values)
-    return tuple(
-        Selection(
-            measure,
-            _mean([row[0] for row in found]),
-            _mean([row[1] for row in found]),
-            _mean([row[2] for row in found]),
-            num_suspect=sum(row[3] is not None and row[3] < 0.05 for row in found),
-            num=len(found),
-        )
-        for measure, found in rows.items()
-    )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None

@@ -33,9 +33,10 @@ class ToTarget:
     Args:
         num, num_reached: runs, and those that reached it.
         median: of the Kaplan-Meier curve; None is more than the budget.
-        low, high: 95% bootstrap interval of the median over seeds; None is more than the budget.
+        low, high: interval of the median over seeds; None is more than the budget.
+        coverage: of that interval: 95% or more, less where there are fewer than six seeds.
         restricted_mean: mean of min(what it takes, horizon).
-        mean_low, mean_high: its 95% interval.
+        mean_low, mean_high: its 95% interval, by the bootstrap.
         horizon: what every run could spend.
     """
 
@@ -44,6 +45,7 @@ class ToTarget:
     median: float | None
     low: float | None
     high: float | None
+    coverage: float
     restricted_mean: float
     mean_low: float
     mean_high: float
@@ -83,19 +85,52 @@ def quantile(runs: Sequence[Reach], q: float = 0.5) -> float:
 
 def restricted_mean(runs: Sequence[Reach], horizon: float) -> float:
     """Return the area under the Kaplan-Meier curve up to the horizon: the mean of min(amount, horizon)."""
-    times, shares = kaplan_meier(runs)
-    inside = times < horizon
-    edges = np.concatenate([[0.0], times[inside], [horizon]])
-    levels = np.concatenate([[1.0], shares[inside]])
-    return float(np.sum(np.diff(edges) * levels))
+    return float(restricted_means(runs, np.ones((1, len(runs))), horizon)[0])
+
+
+def restricted_means(
+    runs: Sequence[Reach], weights: NDArray[np.float64], horizon: float
+) -> NDArray[np.float64]:
+    """Return the restricted mean for each row of weights, [B], of the runs, [B, N]."""
+    # One factor a run: those of runs that reach it at one amount multiply to the one of all of them.
+    order = sorted(range(len(runs)), key=lambda k: (runs[k].spent, not runs[k].is_reached))
+    spent = np.minimum([runs[k].spent for k in order], horizon)
+    reached = np.array([runs[k].is_reached for k in order])
+    chosen = weights[:, order]
+    at_risk = np.cumsum(chosen[:, ::-1], axis=1)[:, ::-1]
+    shares = np.cumprod(1 - chosen * reached / np.where(at_risk > 0, at_risk, 1), axis=1)
+    levels = np.concatenate([np.ones((len(weights), 1)), shares], axis=1)
+    return np.asarray(levels @ np.diff([0.0, *spent, horizon]))
+
+
+def resampled(num: int, num_bootstrap: int, seed: int = 0) -> NDArray[np.float64]:
+    """Return how often each of ``num`` seeds is in each of the bootstrap's samples, [B, N]."""
+    rng = generator(seed, "compare", "bootstrap")
+    return rng.multinomial(num, [1 / num] * num, num_bootstrap).astype(np.float64)
+
+
+def median_ranks(num: int) -> tuple[int, float]:
+    """Return (r, coverage): the r-th least and the r-th largest of ``num`` values hold the median between
+    them.
+
+    r is the largest with a coverage of 95%; 1 where so few values cannot have it.
+    """
+    below, rank, coverage = 0.0, 1, 1 - 2 / 2**num
+    for r in range(1, num // 2 + 1):
+        below += math.comb(num, r - 1) / 2**num
+        if 1 - 2 * below < 0.95:
+            break
+        rank, coverage = r, 1 - 2 * below
+    return rank, max(0.0, coverage)
 
 
 def to_target(runs: Sequence[Reach], horizon: float, num_bootstrap: int = 1000, seed: int = 0) -> ToTarget:
     """Take the runs of one method together, one per seed.
 
-    Both intervals come from resampling seeds. The median's is the percentile interval, in which a run that
-    did not reach the target counts as infinity. The mean's is ± Student's t times the bootstrap's deviation,
-    made larger by √(n/(n-1)): the percentile interval of a mean is too narrow for few seeds.
+    The median's interval lies between two of the runs, whatever their distribution; a run that did not reach
+    the target counts as more than all others. The mean's is ± Student's t times the deviation of the
+    bootstrap over seeds, made larger by √(n/(n-1)): the percentile interval of a mean is too narrow for few
+    seeds.
 
     Args:
         horizon: an amount up to which every run was watched, > 0.
@@ -105,23 +140,21 @@ def to_target(runs: Sequence[Reach], horizon: float, num_bootstrap: int = 1000, 
     """
     if not 0 < horizon < math.inf:
         raise DataError(f"to_target: horizon {horizon!r}; expected a number > 0")
-    num = len(runs)
-    mean, median = restricted_mean(runs, horizon), quantile(runs)
-    rng = generator(seed, "compare", "to target")
-    picks = rng.integers(0, max(num, 1), (num_bootstrap, num))
-    samples = [[runs[k] for k in pick] for pick in picks]
-    medians = np.array([quantile(sample) for sample in samples])
-    means = np.array([restricted_mean(sample, horizon) for sample in samples])
-    low, high = (float(np.quantile(medians, q, method="inverted_cdf")) for q in (0.025, 0.975))
+    num, median = len(runs), quantile(runs)
+    mean = restricted_mean(runs, horizon)
+    values = sorted(run.spent if run.is_reached else math.inf for run in runs)
+    rank, coverage = median_ranks(num)
     half = math.inf
     if num > 1:
-        half = student_quantile(0.975, num - 1) * float(means.std()) * math.sqrt(num / (num - 1))
+        deviation = float(restricted_means(runs, resampled(num, num_bootstrap, seed), horizon).std())
+        half = student_quantile(0.975, num - 1) * deviation * math.sqrt(num / (num - 1))
     return ToTarget(
         num=num,
         num_reached=sum(run.is_reached for run in runs),
         median=_finite(median),
-        low=_finite(low),
-        high=_finite(high),
+        low=_finite(values[rank - 1]),
+        high=_finite(values[-rank]),
+        coverage=coverage,
         restricted_mean=mean,
         mean_low=max(0.0, mean - half),
         mean_high=min(horizon, mean + half),
