@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
 from rollwright.errors import ConfigError
 from rollwright.grade.judge import words
-from rollwright.grade.judge.chat import Chat, Message, user
+from rollwright.grade.judge.asking import Found, ask_until_read
+from rollwright.grade.judge.chat import Chat
 from rollwright.grade.rubric import Rubric
 from rollwright.grade.verdict import Status, Verdict
 
@@ -101,7 +102,7 @@ class Judge:
         """
         asked = [question for question in questions if question.answer.strip()]
         read = partial(words.read_number, key="score", low=self.low, high=self.high)
-        found = iter(self._ask([self._score_words(q) for q in asked], read))
+        found = iter(ask_until_read(self.chat, self.attempts, [self._score_words(q) for q in asked], read))
         return [self._verdict(next(found)) if q.answer.strip() else _empty() for q in questions]
 
     def tick(self, question: str, answer: str, criteria: Sequence[str]) -> list[Verdict]:
@@ -110,7 +111,9 @@ class Judge:
             return [_empty() for _ in criteria]
         parts = {"question": words.fenced("question", question), "answer": words.fenced("answer", answer)}
         asks = [words.TICK.format(rules=words.RULES, criteria=text, **parts) for text in criteria]
-        found = self._ask(asks, partial(words.read_word, key="met", options=(True, False)))
+        found = ask_until_read(
+            self.chat, self.attempts, asks, partial(words.read_word, key="met", options=(True, False))
+        )
         return [self._verdict(one, scale=False) for one in found]
 
     def grade_rubric(self, question: str, answer: str, rubric: Rubric) -> Verdict:
@@ -144,41 +147,17 @@ class Judge:
             if first != second:
                 asks += [self._pair_words(question, *two, gold) for two in ((first, second), (second, first))]
         options = ("first", "second", "tie")
-        found = iter(self._ask(asks, partial(words.read_word, key="better", options=options)))
+        found = iter(
+            ask_until_read(
+                self.chat, self.attempts, asks, partial(words.read_word, key="better", options=options)
+            )
+        )
         same = Preference("tie", True, "the answers are equal")
         return [same if a == b else _preference(next(found), next(found)) for _, a, b, _ in pairs]
 
-    # ------------------------------------------------------------ asking
+    # ------------------------------------------------------------ words and verdicts
 
-    def _ask(self, asks: Sequence[str], read: Callable[[str], Any]) -> list[_Found]:
-        """Ask all; ask again, with the reason, what cannot be read."""
-        talks: list[list[Message]] = [user(text) for text in asks]
-        found = [_Found() for _ in asks]
-        left = list(range(len(asks)))
-        for _ in range(self.attempts):
-            replies = self.chat.ask_many([talks[place] for place in left])
-            unread = []
-            for place, reply in zip(left, replies, strict=True):
-                one = found[place]
-                one.tokens = (one.tokens[0] + reply.prompt_tokens, one.tokens[1] + reply.completion_tokens)
-                if reply.error:
-                    one.status, one.why = Status.INFRASTRUCTURE_ERROR, reply.error
-                    continue
-                try:
-                    if reply.is_cut:
-                        raise words.Unreadable("it was cut by its limit of tokens")
-                    one.value, one.status, one.said = read(reply.text), "", reply.text
-                except words.Unreadable as error:
-                    one.status, one.why = Status.UNREADABLE, str(error)
-                    again = words.AGAIN.format(why=error)
-                    talks[place] += [{"role": "assistant", "content": reply.text}, *user(again)]
-                    unread.append(place)
-            left = unread
-            if not left:
-                break
-        return found
-
-    def _verdict(self, found: _Found, scale: bool = True) -> Verdict:
+    def _verdict(self, found: Found, scale: bool = True) -> Verdict:
         settings = {
             "model": self.chat.name,
             "criteria": self.criteria,
@@ -214,23 +193,7 @@ class Judge:
         )
 
 
-@dataclass(slots=True)
-class _Found:
-    """What came of one question to the model."""
-
-    value: Any = None
-    status: str = Status.GRADER_ERROR
-    why: str = ""
-    said: str = ""
-    tokens: tuple[int, int] = (0, 0)
-
-    @property
-    def detail(self) -> str:
-        cost = f"{self.tokens[0]}+{self.tokens[1]} tokens"
-        return f"{self.why}; {cost}" if self.status else cost
-
-
-def _preference(one: _Found, other: _Found) -> Preference:
+def _preference(one: Found, other: Found) -> Preference:
     """Put together what was said in the two orders."""
     tokens = (one.tokens[0] + other.tokens[0], one.tokens[1] + other.tokens[1])
     cost = f"{tokens[0]}+{tokens[1]} tokens"
