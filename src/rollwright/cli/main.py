@@ -14,8 +14,8 @@ from cyclopts.exceptions import UnknownCommandError, UnknownOptionError, UnusedC
 
 # Their modules import nothing heavy: torch and the like come when a command runs.
 from rollwright.cli.chat import chat
-from rollwright.cli.compare import compare
 from rollwright.cli.check_env import check_env
+from rollwright.cli.compare import compare
 from rollwright.cli.demo import demo
 from rollwright.cli.evaluate import evaluate
 from rollwright.cli.grade import grade
