@@ -64,7 +64,8 @@ BATTERY = {
         "still here",
     ),
     "network": Hostile(
-        "import socket\nfor family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET):\n"
+        "import socket\nfor family in (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK,"
+        " socket.AF_PACKET):\n"
         "    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW):\n        try:\n"
         "            socket.socket(family, kind).connect(('1.1.1.1', 53))\n            print('connected')\n"
         "        except OSError:\n            pass\nprint('no way out')",
@@ -95,7 +96,8 @@ BATTERY = {
         "import os\ngot = []\nfor pid in {1, os.getppid()} | set(range(2, 3000)):\n"
         "    for name in ('mem', 'environ', 'maps'):\n        try:\n"
         "            if pid != os.getpid() and open(f'/proc/{pid}/{name}', 'rb').read(1):\n"
-        "                got.append((pid, name))\n        except OSError:\n            pass\nprint('got', got)",
+        "                got.append((pid, name))\n        except OSError:\n            pass\n"
+        "print('got', got)",
         "done",
     ),
     "traps for the clean-up": Hostile(
@@ -106,7 +108,8 @@ BATTERY = {
         "set",
     ),
     "secret": Hostile(
-        "import os\ntry:\n    print('read', open('/tmp/secret.txt').read())\n    os.remove('/tmp/secret.txt')\n"
+        "import os\ntry:\n    print('read', open('/tmp/secret.txt').read())\n"
+        "    os.remove('/tmp/secret.txt')\n"
         "except OSError:\n    print('nothing')",
         "done",
     ),

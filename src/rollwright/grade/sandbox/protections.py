@@ -30,7 +30,9 @@ def describe(has_namespaces: bool, facts: dict[str, Any], refusal: str) -> dict[
     found = {
         "time": Protection(True, "the parent's clock; processor time by the kernel"),
         "output": Protection(True, "counted by the parent"),
-        "memory": Protection(True, "address space of each process, by the kernel" + "; all together" * watched),
+        "memory": Protection(
+            True, "address space of each process, by the kernel" + "; all together" * watched
+        ),
         "processes": Protection(True, "the kernel's limit for the user" + ", and counted" * watched),
         "files": Protection(
             True, "a private file system of fixed size" if has_namespaces else "the size of each file only"

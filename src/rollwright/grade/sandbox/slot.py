@@ -70,7 +70,6 @@ class Slot:
             sys.executable,
             "-s",
             "-P",
-            "-B",
             "-m",
             "rollwright.grade.sandbox.zygote",
             json.dumps(told),

@@ -25,9 +25,8 @@ from typing import Any
 from rollwright.grade.sandbox import init, kernel, landlock, processes, root, wire
 
 _COMMON = (
-    "abc array base64 bisect cmath collections copy csv dataclasses datetime decimal enum fractions functools"
-    " hashlib heapq io itertools json math operator queue random re statistics string struct textwrap time"
-    " typing unittest"
+    "array bisect cmath collections copy dataclasses datetime enum functools heapq io itertools json math"
+    " operator queue random re string struct time typing"
 )
 _NUM_FDS = 5
 
@@ -140,6 +139,7 @@ def _prepare(settings: dict[str, Any]) -> None:
     kept = [path for path in sys.path if any(path.startswith(prefix + "/") for prefix in prefixes)]
     sys.path[:] = [path for path in kept if settings["packages"] or "-packages" not in path]
     os.environ.pop("PYTHONPATH", None)
+    sys.dont_write_bytecode = True
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
