@@ -120,7 +120,8 @@ def toy_settings(task: ToyTask, **changes: Any) -> Settings:
 def timeless(report: Report) -> Report:
     """Leave out what depends on the engine's course: times, and what it had to prefill."""
     left_out = ("spent_seconds", "spent_prefilled_tokens")
-    metrics = {name: value for name, value in report.metrics.items() if name not in left_out}
+    names = [name for name in report.metrics if name not in left_out and "_seconds_" not in name]
+    metrics = {name: report.metrics[name] for name in names}
     return msgspec.structs.replace(report, metrics=metrics)
 
 

@@ -7,32 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from rollwright.runner.bias import ks_distance, selection_distance
+
+__all__ = ["ks_distance", "selection_distance", "selection_p_value"]
+
 _MAX_WORK = 5_000_000  # values that the permutations of one test may look at
-
-
-def ks_distance(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return the Kolmogorov-Smirnov distance sup_x |F₁(x) - F₂(x)| in [0, 1]; None if a sample is empty."""
-    if not len(first) or not len(second):
-        return None
-    a, b = np.sort(np.asarray(first, dtype=np.float64)), np.sort(np.asarray(second, dtype=np.float64))
-    x = np.concatenate([a, b])
-    difference = np.searchsorted(a, x, side="right") / len(a) - np.searchsorted(b, x, side="right") / len(b)
-    return float(np.abs(difference).max())
-
-
-def selection_distance(values: Sequence[float], is_chosen: Sequence[bool]) -> float | None:
-    """Return the Kolmogorov-Smirnov distance of the chosen values from all of them.
-
-    With a share p chosen it is (1 - p) · sup|F_chosen - F_other|, so it is 0 where all are chosen.
-
-    Args:
-        values, is_chosen: [N].
-
-    Returns:
-        The distance in [0, 1], None if nothing was chosen.
-    """
-    values_N = np.asarray(values, dtype=np.float64)
-    return ks_distance(values_N[np.asarray(is_chosen, dtype=bool)], values_N)  # type: ignore[arg-type]
 
 
 def selection_p_value(

@@ -63,7 +63,7 @@ class Answers(Base):
 
     def _opened(self, group: GroupState, live: LiveAsk, event: Observed) -> list[AnyCommand]:
         self.grower.forget(group, live)
-        group.root = f"{group.id}/root"
+        group.root, group.prompted = f"{group.id}/root", self.last_at
         group.nodes[group.root] = Node(group.root, None, 0, Origin.PROMPT, event.tokens)
         num = len(event.tokens)
         if not 0 < num < self.settings.context:
@@ -75,6 +75,7 @@ class Answers(Base):
     def _scored(self, group: GroupState, live: LiveAsk, event: Scored) -> list[AnyCommand]:
         self.ledger.spend(Unit.GRADER_CALLS, 1)
         trajectory = group.trajectories[live.parent]
+        group.seconds[live.parent] = self.last_at - group.prompted
         reward, status = event.reward, event.status
         if reward is not None and not abs(reward) <= MAX_REWARD:
             self.note_failure(

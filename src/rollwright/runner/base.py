@@ -41,6 +41,8 @@ class Base:
         self.replay_state: Any = method.replay.init()
         self.stop_reason, self.end_reason = "", ""
         self.num_late = 0
+        self.tasks_sampled: set[str] = set()  # of the closed steps; counted in reports
+        self.tasks_trained: set[str] = set()
         self.num_received: dict[str, int] = {}  # groups of other runs: taken, and refused by reason
         self.leaving: list[str] = []  # groups that left their step and are not retired yet
         self.last_at = 0.0

@@ -22,6 +22,7 @@ from rollwright.events import (
 from rollwright.ledger import Fate, Unit
 from rollwright.runner.answers import Answers
 from rollwright.runner.batch import Fates, Metrics, close, freeze, mean, settle, split_stale, step_metrics
+from rollwright.runner.bias import choice_metrics
 from rollwright.runner.state import GroupState, Phase, StepState
 from rollwright.stage import Receives
 from rollwright.tree import Group
@@ -41,7 +42,7 @@ class Learning(Answers):
         self.replay_state, chosen = self._exchange(step, fresh)
         batch = [self._credit(group) for group in chosen]
         step.batch = tuple(group for group in batch if group.trajectories)
-        step.report = step_metrics(done, step.batch, self.version)
+        step.report = step_metrics(done, step.batch, self.version) | self._choice(step)
         self._settle_untrained(step, done, {group.id for group in chosen})
         if step.batch:
             return [self.begin_learning(step), self.emit(step)]
@@ -52,6 +53,15 @@ class Learning(Answers):
             left = {unit: self.ledger.left(Unit(unit)) for unit in self.ledger.granted}
             return self.finish(f"nothing to roll out: no task was granted (budget left: {left})")
         return self._end_step(step)
+
+    def _choice(self, step: StepState) -> Metrics:
+        """Compare what was there with the step's batch; a rollout begun for a later step was not there."""
+        chosen = {group.id for group in step.batch}
+        there = [group for group in self.groups.values() if group.opened_step <= step.number]
+        there += [group for group_id, group in self.held.items() if group_id in chosen]
+        begun = (g for g in there if any(node.version is not None for node in g.nodes.values()))
+        self.tasks_sampled.update(group.task for group in begun)
+        return choice_metrics(there, step.batch, self.asks)
 
     def begin_learning(self, step: StepState) -> SetTimer:
         self.enter(step, Phase.LEARNING)
@@ -157,6 +167,7 @@ class Learning(Answers):
                 state = self.drop_group(group.id)
             fates: Fates = {}
             if state is not None:
+                self.tasks_trained.add(state.task)
                 leaves = [t.leaf for t in group.trajectories if t.reward is not None and not t.replayed]
                 fates = settle(self.ledger, state, leaves, Fate.STALE, "max_age")
             self.closed.append(close(step.number, improved, state, group, fates))
@@ -177,6 +188,8 @@ class Learning(Answers):
             # "fate:kind:detail": the detail may hold a message, and a metric's name must not.
             metric = "reason_" + ":".join(name.split(":")[:3])
             report[metric] = (report.get(metric) or 0) + amount
+        report["num_tasks_sampled"] = len(self.tasks_sampled)
+        report["num_tasks_never_trained"] = len(self.tasks_sampled - self.tasks_trained)
         report.update({f"swarm_{name}": num for name, num in self.num_received.items()})
         report.update({f"quarantine:{task}": left for task, left in self.history.passes.items()})
         return report

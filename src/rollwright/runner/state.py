@@ -116,6 +116,8 @@ class GroupState(msgspec.Struct):
     is_kept: bool | None = None
     drop_reason: str = ""
     scores: dict[NodeId, float | None] = {}
+    prompted: float = 0.0  # seconds of the run at which its prompt came; for reports only
+    seconds: dict[NodeId, float] = {}  # from then to each leaf's grade; for reports only
     is_carried: bool = False
     is_broken: bool = False  # its reset failed, or on_failure took it: see drop_reason
 
