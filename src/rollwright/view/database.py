@@ -1,8 +1,8 @@
 """A run's rollouts in a DuckDB database that reads the run's shards and can reach nothing else.
 
 Two tables lie in memory, because lists are sorted and scrolled in them: `rollouts` (one row a rollout,
-without its texts and lists) and `groups` (one row a group). The view `trajectories` has every column of the
-shards.
+without its texts and lists) and `groups` (one row a group; made when asked for). The view `trajectories`
+has every column of the shards.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import pyarrow.parquet as pq
 
 from rollwright.store.layout import SHARDS
 from rollwright.store.parquet import shards
-from rollwright.store.schema import NODES, TRAJECTORIES, check_version
+from rollwright.store.schema import NODES, TRAJECTORIES, VERSION_KEY, check_version
 
 Tables = Mapping[str, pa.Table]
 
-# In the order in which a list shows them. `id` is the place of a rollout in the shards, from 0.
+# In the order in which a list shows them. `id` is the place of a rollout in the shards, from 0. Each column
+# makes a large run slower to open; a condition may name others too, and is then answered from the shards.
 _NARROW = (
-    *("kind", "step", "group_index", '"group"', "task", '"index"', "reward", "score", "status", "fate"),
-    *("reason", "stop", "num_prompt", "num_response", "num_sampled", "num_turns", "oldest_version"),
-    *("newest_version", "batch_version", "terminated", "truncated", "any_turn_cut", "replayed", "weight"),
-    "baseline",
+    *("kind", "step", "group_index", '"group"', '"index"', "reward", "status", "fate", "reason", "stop"),
+    *("num_prompt", "num_sampled", "num_turns", "oldest_version", "batch_version", "terminated"),
+    *("truncated", "replayed"),
 )
 AGE = "batch_version - oldest_version AS age"
 _GROUPS = """
 SELECT row_number() OVER (ORDER BY min(id)) - 1 AS id, kind, step, group_index, any_value("group") AS "group",
-  any_value(task) AS task, count(*) AS num_rollouts, count(reward) AS num_scored, avg(reward) AS reward_mean,
+  count(*) AS num_rollouts, count(reward) AS num_scored, avg(reward) AS reward_mean,
   stddev_pop(reward) AS reward_spread, count(*) FILTER (status = 'right') AS num_right,
   count(*) FILTER (fate = 'trained') AS num_trained,
   CASE WHEN min(fate) = max(fate) THEN min(fate) ELSE 'mixed' END AS fate,
@@ -48,6 +48,8 @@ class Database:
     Args:
         run_dir: the run folder.
 
+    `refresh` fills it, and must have been called once.
+
     Attributes:
         generation: grows whenever the tables change.
         steps: steps of kind ``"train"`` that shards hold.
@@ -62,14 +64,13 @@ class Database:
         self.num_in_shards = 0
         self._loaded: list[Path] = []
         self.tail_key: object = None
+        self._versions: set[str] = set()
+        self._made: dict[str, int] = {}  # what is made when somebody asks, and of which generation it is
         self._lock = threading.RLock()
         self._main = duckdb.connect(":memory:")
         self._lock_down()
         self._make_tail({"nodes": NODES.empty_table(), "trajectories": TRAJECTORIES.empty_table()})
         self._main.execute(f"CREATE TABLE rollouts AS {_narrow('tail_trajectories', 0)}")
-        self._main.execute(f"CREATE TABLE groups AS {_GROUPS}")
-        self._make_views()
-        self.refresh()
 
     def _lock_down(self) -> None:
         """Take from every query the rest of the disk, the network, extensions, and the settings."""
@@ -112,9 +113,10 @@ class Database:
             is_new_tail = tail is not None and tail_key != self.tail_key
             if not new and not is_new_tail:
                 return False
-            for path in new:
-                for name in ("nodes", "trajectories"):
-                    check_version(pq.read_metadata(path / f"{name}.parquet").metadata, path)
+            for path in new:  # both files of a shard appear by one rename, of one writer
+                metadata = pq.read_metadata(path / "trajectories.parquet").metadata
+                check_version(metadata, path)
+                self._versions.add(metadata[VERSION_KEY])
             self._main.execute("DELETE FROM rollouts WHERE id >= ?", [self.num_in_shards])
             if new:
                 self._add(new)
@@ -124,14 +126,11 @@ class Database:
             steps = _listed(sorted(self.steps)) or "NULL"
             left = f"(SELECT * FROM tail_trajectories WHERE kind <> 'train' OR step NOT IN ({steps}))"
             self._main.execute(f"INSERT INTO rollouts {_narrow(left, self.num_in_shards)}")
-            self._main.execute(f"CREATE OR REPLACE TABLE groups AS {_GROUPS}")
-            if new:
-                self._make_views()
             self.generation += 1
             return True
 
     def _add(self, new: Sequence[Path]) -> None:
-        source = _parquet([path / "trajectories.parquet" for path in new])
+        source = self._parquet([path / "trajectories.parquet" for path in new])
         self._main.execute(f"INSERT INTO rollouts {_narrow(source, self.num_in_shards)}")
         self.num_in_shards = self._main.execute("SELECT count(*) FROM rollouts").fetchall()[0][0]
         self._loaded += new
@@ -142,22 +141,36 @@ class Database:
             self._main.execute(f"CREATE OR REPLACE TABLE tail_{name} AS SELECT * FROM incoming")
             self._main.unregister("incoming")
 
-    def _make_views(self) -> None:
-        """The views of all columns; a filter on texts reads them, in the same order as `rollouts`."""
-        for name in ("nodes", "trajectories"):
-            steps = _listed(sorted(self.steps)) or "NULL"
-            query = f"SELECT * FROM tail_{name} WHERE kind <> 'train' OR step NOT IN ({steps})"
-            if self._loaded:
-                source = _parquet([path / f"{name}.parquet" for path in self._loaded])
-                query = f"SELECT * FROM {source} UNION ALL BY NAME {query}"
-            self._main.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
+    def need(self, what: str) -> None:
+        """Make ``"groups"`` or the views of all columns, ``"trajectories"`` and ``"nodes"``, if they are old.
+
+        The views have the rows in the order of `rollouts`.
+        """
+        with self._lock:
+            if self._made.get(what) == self.generation:
+                return
+            if what == "groups":
+                self._main.execute(f"CREATE OR REPLACE TABLE groups AS {_GROUPS}")
+            elif what in ("nodes", "trajectories"):
+                steps = _listed(sorted(self.steps)) or "NULL"
+                query = f"SELECT * FROM tail_{what} WHERE kind <> 'train' OR step NOT IN ({steps})"
+                if self._loaded:
+                    source = self._parquet([path / f"{what}.parquet" for path in self._loaded])
+                    query = f"SELECT * FROM {source} UNION ALL BY NAME {query}"
+                self._main.execute(f"CREATE OR REPLACE VIEW {what} AS {query}")
+            self._made[what] = self.generation
+
+    def _parquet(self, files: Sequence[Path]) -> str:
+        # Columns are matched by name, which reads every file's footer, only where files can differ.
+        by_name = ", union_by_name = true" if len(self._versions) > 1 else ""
+        return f"read_parquet([{', '.join(map(_quoted, files))}]{by_name})"
 
     def rows(self, table: str, kind: str, step: int, group_index: int) -> list[dict[str, Any]]:
         """Return every column of a group's nodes or trajectories, in the order of the file."""
         where = "WHERE kind = ? AND step = ? AND group_index = ?"
         with self._lock:
             files = [path / f"{table}.parquet" for path in self._loaded if _holds(path, kind, step)]
-        source = _parquet(files) if files else f"tail_{table}"
+        source = self._parquet(files) if files else f"tail_{table}"
         query = f"SELECT * FROM {source} {where}"
         return self.cursor().sql(query, params=[kind, step, group_index]).to_arrow_table().to_pylist()
 
@@ -169,10 +182,6 @@ class Database:
 def _narrow(source: str, first_id: int) -> str:
     columns = ", ".join(_NARROW)
     return f"SELECT row_number() OVER () - 1 + {first_id} AS id, {columns}, {AGE} FROM {source}"
-
-
-def _parquet(files: Sequence[Path]) -> str:
-    return f"read_parquet([{', '.join(map(_quoted, files))}], union_by_name = true)"
 
 
 def _quoted(path: Path) -> str:

@@ -70,6 +70,7 @@ def overview(database: Database, config: RunConfig | None, steps: Sequence[Row],
         config: the run's; None where this version cannot read it.
         steps, evals: the rows of metrics by step, and of the evaluations by version.
     """
+    database.need("groups")
     return {
         "config": {} if config is None else asdict(config),
         "num_rollouts": _one(database, "SELECT count(*) FROM rollouts")[0],

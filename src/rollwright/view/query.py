@@ -44,7 +44,9 @@ class Lists:
 
     def columns(self, table: str) -> list[tuple[str, str]]:
         """Return (name, type) of a list's columns, in order, without its row number."""
-        rows = self.database.cursor().execute(f"DESCRIBE {_known_table(table)}").fetchall()
+        if _known_table(table) == "groups":
+            self.database.need("groups")
+        rows = self.database.cursor().execute(f"DESCRIBE {table}").fetchall()
         return [(row[0], row[1]) for row in rows if row[0] != "id"]
 
     def page(
@@ -104,6 +106,7 @@ class Lists:
         except UnknownColumn:
             if table != "rollouts":
                 raise
+        self.database.need("trajectories")
         # The condition names a column that is not in memory: find the ids in the shards.
         wide = f"(SELECT *, {AGE}, row_number() OVER () - 1 AS id FROM trajectories)"
         return self._ids(f"SELECT id FROM rollouts WHERE id IN (SELECT id FROM {wide} {condition}) {order}")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow as pa
+
 from rollwright.config import RunConfig
-from rollwright.errors import ConfigError, RollwrightError
+from rollwright.errors import ConfigError, RollwrightError, StoreError
 from rollwright.store.layout import METRICS
 from rollwright.store.parquet import tables_of
 from rollwright.store.rows import load_rows
@@ -30,8 +34,10 @@ class Run:
     Args:
         path: the run folder.
 
+    Its rollouts are read on a thread that begins at once; call `ready` before anything else.
+
     Raises:
-        StoreError: it is no run folder, or a newer rollwright wrote it.
+        StoreError: it is no run folder.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -46,7 +52,18 @@ class Run:
         self._metrics_stamp: object = None
         self._rows: list[Row] = []
         self._watch: Watch | None = None
-        self.refresh()
+        self._first = ThreadPoolExecutor(1).submit(self.refresh)
+
+    def ready(self) -> None:
+        """Wait until the rollouts that are there now can be asked for.
+
+        Raises:
+            StoreError: a shard of a newer schema, or one that cannot be read.
+        """
+        try:
+            self._first.result()
+        except (duckdb.Error, pa.ArrowException) as error:
+            raise StoreError(f"the shards of {self.path} cannot be read: {error}") from error
 
     def _config(self) -> RunConfig | None:
         try:
@@ -106,7 +123,7 @@ class Run:
         if not closed or key == self.database.tail_key:
             return None, None
         made = [self._tables(step, found) for step, found in sorted(closed.items())]
-        return {name: _joined([one[name] for one in made]) for name in made[0]}, key
+        return {name: pa.concat_tables([one[name] for one in made]) for name in made[0]}, key
 
     def _may_have_tail(self) -> bool:
         if not self.folder.journal_path.exists():
@@ -198,12 +215,6 @@ class Run:
         with watch.lock:
             found = timeline(watch.followed.activity, since, until)
         return {**found, "note": watch.followed.error}
-
-
-def _joined(tables: list[Any]) -> Any:
-    import pyarrow as pa
-
-    return pa.concat_tables(tables)
 
 
 def open_runs(paths: list[Path]) -> list[Run]:

@@ -74,7 +74,7 @@ def _updates(activity: Activity, since: float, until: float) -> list[list[Any]]:
     for update in activity.updates:
         ended = activity.last_at if update.ended is None else update.ended
         if update.began < until and ended > since:
-            label = f"step {update.step + 1}: version {update.version} to {update.published}"
+            label = f"step {update.step}: version {update.version} to {update.published}"
             found.append([update.began, ended, label, f"{update.num_trajectories} rollouts"])
     return found[:MAX_SPANS]
 

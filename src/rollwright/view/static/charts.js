@@ -84,15 +84,18 @@ export function histogram(title, bins, width, names, tones, { height = 170 } = {
   const peak = bins.reduce((a, b) => (b.slice(1).reduce((x, y) => x + y) > a.slice(1).reduce((x, y) => x + y) ? b : a));
   const label = `${title}: from ${x0} to ${x1}, most at ${peak[0]}`;
   const draw = (wide) => {
-    const X = (x) => LEFT + ((x - x0) / (x1 - x0)) * (wide - LEFT - 10);
+    const span = Math.min(wide - LEFT - 10, 90 * bins.length);
+    const X = (x) => LEFT + ((x - x0) / (x1 - x0)) * span;
     const Y = (y) => TOP + (1 - y / most) * (height - TOP - BOTTOM);
-    const svg = frame(wide, height, label, Y, ticks(0, most, 3), ticks(x0, x1, Math.max(2, wide / 90)).map((x) => [X(x), short(x)]));
+    const single = width === 1 && x1 - x0 <= 16; // whole numbers: each stands below the middle of its bar
+    const marks = single ? bins.map((bin) => [X(bin[0] + 0.5), short(bin[0])]) : ticks(x0, x1, Math.max(2, wide / 90)).map((x) => [X(x), short(x)]);
+    const svg = frame(wide, height, label, Y, ticks(0, most, 3), marks);
     for (const [from, ...counts] of bins) {
       let below = 0;
       counts.forEach((count, k) => {
         if (!count) return;
         const hint = `${from}${width > 1 ? ` to ${from + width - 1}` : ""}: ${number(count)} ${names[k]}`;
-        svg.append(s("rect", { class: `bar ${tones[k]}`, x: X(from), width: Math.max(1, X(from + width) - X(from) - 1), y: Y(below + count), height: Y(below) - Y(below + count) }, s("title", {}, hint)));
+        svg.append(s("rect", { class: `bar ${tones[k]}`, x: X(from), width: Math.max(1, Math.min(90, X(from + width) - X(from) - 1)), y: Y(below + count), height: Y(below) - Y(below + count) }, s("title", {}, hint)));
         below += count;
       });
     }

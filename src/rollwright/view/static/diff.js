@@ -38,7 +38,7 @@ function label(runs, name, data) {
   const run = Number(name.split("/")[0]);
   return [
     h("h2", {}, h("a", { href: link(rolloutParts(run, data)) }, `${runs.length > 1 ? `${runs[run].name}: ` : ""}${data.group}, rollout ${data.index}`)),
-    h("p", { class: "dim" }, `reward ${number(data.reward)} · ${words(data.status)} · ${data.fate} · ${number(data.num_sampled)} sampled tokens · step ${data.step + 1}`),
+    h("p", { class: "dim" }, `reward ${number(data.reward)} · ${words(data.status)} · ${data.fate} · ${number(data.num_sampled)} sampled tokens · step ${data.step}`),
   ];
 }
 

@@ -10,6 +10,8 @@ import { tree } from "./tree.js";
 
 const TONES = [["advantage", "advantage"], ["version", "version"], ["fate", "fate"], ["entropy", "entropy"], ["origin", "origin"]];
 
+const NUMBERS = new Set(["reward", "tokens", "turns", "age"]);
+
 export async function group(root, { run, parts, query }) {
   const [kind, step, index] = parts.slice(3);
   const address = `runs/${run}/group/${encodeURIComponent(kind)}/${step}/${index}`;
@@ -88,7 +90,7 @@ function title(data) {
   const scored = data.trajectories.filter((one) => typeof one.reward === "number");
   const mean = scored.length ? scored.reduce((sum, one) => sum + one.reward, 0) / scored.length : null;
   const forks = data.nodes.filter((one) => one.stream.includes("~") && one.at !== undefined && !data.nodes.some((p) => p.node === one.parent && p.stream === one.stream)).length;
-  return h("div", { class: "title" }, h("h1", {}, data.group), h("p", { class: "dim" }, [`step ${data.step + 1}`, data.kind === "train" ? null : data.kind, `${data.trajectories.length} rollouts`, `${data.nodes.length} nodes`, forks ? `${forks} forks` : null, `mean reward ${number(mean)}`].filter(Boolean).join(" · ")));
+  return h("div", { class: "title" }, h("h1", {}, data.group), h("p", { class: "dim" }, [`step ${data.step}`, data.kind === "train" ? null : data.kind, `${data.trajectories.length} rollouts`, `${data.nodes.length} nodes`, forks ? `${forks} forks` : null, `mean reward ${number(mean)}`].filter(Boolean).join(" · ")));
 }
 
 function summary(found) {
@@ -106,7 +108,7 @@ function rollouts(run, data) {
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Rollouts" }, h(
       "table",
       { class: "plain" },
-      h("thead", {}, h("tr", {}, ["rollout", "reward", "verdict", "fate", "tokens", "turns", "age", "end", "difference"].map((name) => h("th", { scope: "col" }, name)))),
+      h("thead", {}, h("tr", {}, ["rollout", "reward", "verdict", "fate", "tokens", "turns", "age", "end", "difference"].map((name) => h("th", { scope: "col", class: NUMBERS.has(name) ? "num" : null }, name)))),
       h("tbody", {}, data.trajectories.map((one) =>
         h(
           "tr",

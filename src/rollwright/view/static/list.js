@@ -115,7 +115,7 @@ export async function list(root, { run, parts, query }) {
   }
 
   function heads() {
-    grid.style.setProperty("--columns", state.columns.map((name) => (WIDE.has(name) ? "minmax(11rem, 2.4fr)" : "minmax(4.6rem, 1fr)")).join(" "));
+    grid.style.setProperty("--columns", state.columns.map((name) => (WIDE.has(name) ? "minmax(11rem, 2.4fr)" : "minmax(5.2rem, 1fr)")).join(" "));
     grid.style.setProperty("--least", `${state.columns.reduce((sum, name) => sum + (WIDE.has(name) ? 11 : 5.4), 0)}rem`);
     replace(head, state.columns.map((name) => {
       const on = state.sort === name;
@@ -169,7 +169,6 @@ function cellClass(name, value) {
 
 function shown(name, value) {
   if (typeof value === "boolean") return value ? "yes" : "no";
-  if (name === "step" && typeof value === "number") return number(value + 1);
   return number(value);
 }
 

@@ -69,7 +69,7 @@ function facts(data) {
     data.score !== data.reward ? ["score", number(data.score)] : null,
     ["verdict", words(data.status)],
     ["fate", data.reason ? `${data.fate}: ${words(data.reason)}` : data.fate],
-    ["step", `${data.step + 1}${data.kind === "train" ? "" : ` (${data.kind})`}`],
+    ["step", `${data.step}${data.kind === "train" ? "" : ` (${data.kind})`}`],
     ["tokens", `${number(data.num_sampled)} sampled, ${number(data.num_prompt)} prompt`],
     ["turns", number(data.num_turns)],
     ["end", `${data.stop ?? "none"}, ${ended}`],

@@ -71,7 +71,7 @@ function picture(width, data, see, tell) {
   const svg = s("svg", { width: wide, role: "img", "aria-label": `Timeline from ${seconds(data.since)} to ${seconds(data.until)}: ${data.lanes.length} lanes` });
   let y = 18;
   for (const at of ticks(data.since, data.until, Math.max(3, wide / 110))) svg.append(s("text", { class: "axis", x: X(at), y: 11, "text-anchor": "middle" }, `${number(at)} s`));
-  for (const [step, began] of data.steps.length <= 60 ? data.steps : []) svg.append(s("line", { class: "grid", x1: X(began), x2: X(began), y1: 16, y2: 9999 }, s("title", {}, `step ${step + 1}`)));
+  for (const [step, began] of data.steps.length <= 60 ? data.steps : []) svg.append(s("line", { class: "grid", x1: X(began), x2: X(began), y1: 16, y2: 9999 }, s("title", {}, `step ${step}`)));
   for (const [name, values, tone] of [["tokens per second", data.tokens_per_second, "t0"], ...["sample", "grade", "environment"].map((kind) => [`${NAMES[kind]} in flight`, data.curves[kind], TONES[kind]])]) {
     if (values.some((v) => v > 0)) {
       curve(svg, X, y, data.times, values, name, tone);

@@ -65,8 +65,9 @@ function assign(root, children, row) {
     row.set(one.node, at ?? next++);
     const below = children.get(one.node);
     const straight = below.find((child) => child.at === one.num_steps);
-    const forks = below.filter((child) => child !== straight).sort((a, b) => a.at - b.at);
-    // Pushed in reverse: the child that goes straight on is drawn first, then forks, the earliest last.
+    // Pushed in reverse: the child that goes straight on is drawn first, then forks, the latest first, so that
+    // no branch crosses another; those that leave at one place stand in the order of their creation.
+    const forks = below.filter((child) => child !== straight).reverse().sort((a, b) => a.at - b.at);
     for (const child of forks) stack.push([child, null]);
     if (straight) stack.push([straight, row.get(one.node)]);
   }
