@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from rollwright.errors import ConfigError
+from rollwright.errors import ConfigError, DataError
 from rollwright.tasks.sudoku import all_full, cell_name, is_solved, solutions, sudoku
 
 TASK = sudoku()
@@ -40,6 +40,29 @@ def test_grader_agrees_with_brute_force_on_every_filling():
             assert is_solved(tuple(whole)) == reference_solved(whole)
             rights += verdict.score == 1.0
         assert rights == 1 == len(list(solutions(board)))
+
+
+def test_every_solution_of_a_board_with_several_is_right():
+    """Oracle: all 288 full boards that agree with the givens; kills grading against one stored solution."""
+    task = sudoku(min_blanks=8, max_blanks=12, min_solutions=2, max_solutions=6)
+    nums = set()
+    for task_id in task.ids("train")[:25]:
+        board = task.board(task_id)
+        blanks = [cell for cell in range(16) if not board[cell]]
+        fitting = [full for full in all_full() if all(g in (0, f) for g, f in zip(board, full, strict=True))]
+        extracted = set()
+        for full in all_full():
+            text = "\n".join(f"{cell_name(cell)}:={full[cell]}" for cell in blanks)
+            verdict = task.grade(task_id, board, [text], False)
+            assert (verdict.score == 1.0) == any(
+                [full[cell] for cell in blanks] == [fit[cell] for cell in blanks] for fit in fitting
+            )
+            extracted |= {verdict.extracted} if verdict.score == 1.0 else set()
+        assert extracted == {"".join(map(str, fit)) for fit in fitting}
+        nums.add(len(fitting))
+        (text,) = task.demonstrate(task_id, np.random.default_rng(0), 0.0)
+        assert len(text) + 1 <= task.max_tokens
+    assert nums <= set(range(2, 7)) and len(nums) > 2
 
 
 def test_boards_have_one_solution_and_the_asked_blanks():
@@ -98,3 +121,7 @@ def test_bad_options_are_refused():
     """Oracle: the error tree."""
     with pytest.raises(ConfigError, match=r"0\.\.10"):
         sudoku(min_blanks=0)
+    with pytest.raises(ConfigError, match="min_solutions=3"):
+        sudoku(min_solutions=3)
+    with pytest.raises(DataError, match="no board"):
+        sudoku(min_blanks=1, max_blanks=1, min_solutions=2, max_solutions=2).board("sudoku/train/0")

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from rollwright.errors import ConfigError, EnvironmentFault
+from rollwright.errors import ConfigError, DataError, EnvironmentFault
 from rollwright.tasks._content import Ids, draw, parse_id
 from rollwright.tasks._recipe import Recipe
 from rollwright.tasks.api import Observation, Verdict
@@ -18,6 +19,7 @@ from rollwright.tree import TaskId
 
 _LINE = re.compile(r"([a-d])([1-4]):([1-4]*)=([1-4])", re.ASCII)
 _NUM_CELLS = 16
+_MAX_TRIES = 20_000  # one board in some thousands has many blanks and one solution
 Board = tuple[int, ...]  # 16 digits, row by row; 0 is blank
 
 
@@ -70,6 +72,8 @@ class Sudoku:
 
     min_blanks: int
     max_blanks: int
+    min_solutions: int
+    max_solutions: int
     num_train: int
     num_test: int
     name: str = field(default="sudoku", init=False)
@@ -79,8 +83,17 @@ class Sudoku:
     recipe: Recipe = field(default=Recipe(noise=0.1, steps=2000, learning_rate=3e-3), init=False)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.min_blanks <= self.max_blanks <= 10:
-            raise ConfigError(f"blanks {self.min_blanks}..{self.max_blanks} must lie in 1..10")
+        most = 10 if self.max_solutions == 1 else 12
+        if not 1 <= self.min_blanks <= self.max_blanks <= most:
+            raise ConfigError(
+                f"blanks {self.min_blanks}..{self.max_blanks} must lie in 1..{most} where a board may have up"
+                f" to {self.max_solutions} solutions"
+            )
+        if not 1 <= self.min_solutions <= self.max_solutions:
+            raise ConfigError(
+                f"min_solutions={self.min_solutions} must be 1 or more and at most"
+                f" max_solutions={self.max_solutions}"
+            )
 
     @property
     def max_tokens(self) -> int:
@@ -97,17 +110,26 @@ class Sudoku:
         return Ids(self.name, split, self.num_instances(split))
 
     def draw_board(self, rng: np.random.Generator) -> Board:
-        """Draw a full board, then blank random cells until ``num`` are blank and one solution is left."""
+        """Draw full boards and blank ``num`` random cells, until as many solutions are left as asked for.
+
+        Raises:
+            DataError: no board of 20,000 has so many.
+        """
         num = int(rng.integers(self.min_blanks, self.max_blanks + 1))
-        while True:
+        for _ in range(_MAX_TRIES):
             board = all_full()[int(rng.integers(288))]
             for cell in rng.permutation(_NUM_CELLS)[:num]:
                 board = filled(board, int(cell), 0)
-            if len(list(solutions(board))) == 1:
+            found = len(list(islice(solutions(board), self.max_solutions + 1)))
+            if self.min_solutions <= found <= self.max_solutions:
                 return board
+        raise DataError(
+            f"sudoku: no board of {_MAX_TRIES} with {num} blanks has {self.min_solutions} to"
+            f" {self.max_solutions} solutions; allow other numbers of blanks or solutions"
+        )
 
     def board(self, task_id: TaskId) -> Board:
-        """Return the board of an id, 0 where it is blank; it has exactly one solution."""
+        """Return the board of an id, 0 where it is blank; `solutions` of it gives all that are right."""
         return _instance(self, task_id)
 
     def prompt(self, task_id: TaskId) -> str:
@@ -123,7 +145,8 @@ class Sudoku:
     def grade(self, task_id: TaskId, state: Any, turns: Sequence[str], truncated: bool) -> Verdict:
         """Fill in every line ``cell:seen=digit`` (the last one for a cell counts) and check the board.
 
-        The working out before ``=`` is not graded. A line for a given cell makes the answer wrong.
+        The working out before ``=`` is not graded. A line for a given cell makes the answer wrong. Any
+        solution is right; ``extracted`` is its 16 digits, so that distinct solutions can be counted.
         """
         given = board = self.board(task_id)
         lines = [match for line in "".join(turns).split("\n") if (match := _LINE.fullmatch(line.strip()))]
@@ -178,6 +201,8 @@ def sudoku(
     *,
     min_blanks: int = 2,
     max_blanks: int = 10,
+    min_solutions: int = 1,
+    max_solutions: int = 1,
     num_train: int = 20000,
     num_test: int = 1000,
 ) -> Sudoku:
@@ -185,11 +210,14 @@ def sudoku(
 
     Args:
         min_blanks, max_blanks: how many cells are blank.
+        min_solutions, max_solutions: how many solutions a board may have; any of them is right.
         num_train, num_test: how many instances each split offers.
     """
     return Sudoku(
         min_blanks=min_blanks,
         max_blanks=max_blanks,
+        min_solutions=min_solutions,
+        max_solutions=max_solutions,
         num_train=num_train,
         num_test=num_test,
     )
