@@ -18,6 +18,7 @@ from rollwright.grade.sandbox.slot import Lost, Refused, Settings, Slot
 
 Isolation = Literal["auto", "namespaces", "plain"]
 T = TypeVar("T")
+_THREADS = "rollwright-sandbox"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Sandbox:
         self._lock = threading.Lock()
         self._slots: set[Slot] = set()
         self._idle: queue.Queue[Slot | None] = queue.Queue()
-        self._threads = ThreadPoolExecutor(num, thread_name_prefix="sandbox")
+        self._threads = ThreadPoolExecutor(num, thread_name_prefix=_THREADS)
         first, self._kind = self._probe(isolation, Settings(True, tuple(preload), packages, landlock))
         self._slots.add(first)
         self._idle.put(first)
@@ -170,18 +171,25 @@ class Sandbox:
 
     def close(self) -> None:
         """End all slots and all that they run. What waits is not run."""
-        self._is_closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
+            self._is_closed = True
             slots, self._slots = self._slots, set()
         for slot in slots:
             slot.close()
+        # Whoever was about to start another slot closes it again; that takes a moment.
+        self._threads.shutdown(wait=not threading.current_thread().name.startswith(_THREADS))
 
     def _start(self) -> Slot:
+        if self._is_closed:
+            raise ConfigError("the sandbox was closed while it worked")
         slot = _started(self._kind.settings)
         with self._lock:
-            self._slots.add(slot)
-        return slot
+            if not self._is_closed:
+                self._slots.add(slot)
+                return slot
+        slot.close()
+        raise ConfigError("the sandbox was closed while it worked")
 
     def _end(self, slot: Slot) -> None:
         with self._lock:

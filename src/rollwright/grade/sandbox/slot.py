@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,6 +66,7 @@ class Slot:
         self.folder = Path(tempfile.mkdtemp(prefix="rollwright-sandbox-"))
         self.folder.chmod(0o711)
         self._control, theirs = socket.socketpair()
+        self._in_use = threading.Lock()
         told = {**asdict(settings), "folder": str(self.folder), "fd": theirs.fileno()}
         command = [
             sys.executable,
@@ -98,13 +100,18 @@ class Slot:
         return word
 
     def close(self) -> None:
-        """End the zygote and all that it runs, and remove its folder."""
-        self._control.close()
+        """End the zygote and all that it runs, and remove its folder. A `run` in another thread is lost."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(
+                socket.SHUT_RDWR
+            )  # seen by both sides; the number must stay ours till then
         try:
             self.process.wait(2.0)  # it ends by itself, after cleaning up
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        with self._in_use:
+            self._control.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run(self, program: Program, limits: Limits) -> Outcome:
@@ -113,11 +120,14 @@ class Slot:
         Raises:
             Lost: the zygote ended or does not answer; the slot can only be closed.
         """
-        run = Run(program, limits)
-        ours, theirs = _descriptors(program.stdin)
+        with self._in_use:
+            return self._run(Run(program, limits))
+
+    def _run(self, run: Run) -> Outcome:
+        ours, theirs = _descriptors(run.program.stdin)
         try:
             try:
-                self._send(_job(program, limits), list(theirs))
+                self._send(_job(run.program, run.limits), list(theirs))
             finally:
                 for fd in theirs:
                     os.close(fd)
