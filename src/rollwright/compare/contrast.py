@@ -71,6 +71,7 @@ def contrasts(
     floor: float,
     is_open: Mapping[str, frozenset[int]] | None = None,
     budget: str = "the budget",
+    has_power: bool = True,
 ) -> list[Contrast]:
     """Compare every arm with the baseline.
 
@@ -82,6 +83,7 @@ def contrasts(
         floor: the least deviation of a difference to believe: what one rollout of an evaluation is worth.
         is_open: seeds whose run is not over, by label.
         budget: in words, for the sentences.
+        has_power: say how many more pairs it takes, too, which takes a simulation.
     """
     found: list[Contrast] = []
     waiting = is_open or {}
@@ -109,13 +111,15 @@ def contrasts(
             )
         )
     adjusted = holm([1.0 if one.p_value is None else one.p_value for one in found])
-    return [_judged(one, p, test, floor, budget) for one, p in zip(found, adjusted, strict=True)]
+    return [_judged(one, p, test, floor, budget, has_power) for one, p in zip(found, adjusted, strict=True)]
 
 
-def _judged(one: Contrast, adjusted: float, test: SequentialTest, floor: float, budget: str) -> Contrast:
+def _judged(
+    one: Contrast, adjusted: float, test: SequentialTest, floor: float, budget: str, has_power: bool
+) -> Contrast:
     is_found = bool(one.looks) and adjusted <= test.alpha
     more, least = None, None
-    if one.looks and one.looks[-1].deviation is not None:
+    if has_power and one.looks and one.looks[-1].deviation is not None:
         effect = detectable(test, len(one.looks), POWER)
         least = None if effect is None else effect * (one.looks[-1].deviation or 0.0)
         more = None if is_found else num_more(test, one.differences, POWER, floor)

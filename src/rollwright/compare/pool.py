@@ -91,10 +91,12 @@ class Pool:
         for running in self._running:
             _close(running.process)
         limit = time.monotonic() + patience_s
-        while self._running and time.monotonic() < limit:
-            self._take(0.2)
-        for running in list(self._running):
-            running.process.kill()
+        try:
+            while self._running and time.monotonic() < limit:
+                self._take(0.2)
+        finally:  # a second Ctrl-C, too, leaves nothing running
+            for running in list(self._running):
+                running.process.kill()
         while self._running:
             self._take(1.0)
 
@@ -147,7 +149,8 @@ class Pool:
             return
         row = json.loads(line)
         if "kind" in row:
-            self.on_row(running.job, row)
+            if not self.is_stopping:
+                self.on_row(running.job, row)
         else:
             running.end = row
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rollwright.compare.contrast import contrasts
 from rollwright.compare.plan import Arm, Plan
-from rollwright.compare.pool import Job, Pool, Row
+from rollwright.compare.pool import COMMAND, Job, Pool, Row
 from rollwright.compare.reading import Run, read_run
 from rollwright.compare.result import floor_of, outcomes
 from rollwright.compare.sequential import SequentialTest
@@ -28,6 +28,8 @@ class Comparison:
         on_row: called with (label, seed, row) as runs go on.
         on_end: called with (label, seed, end) as runs end.
     """
+
+    command = COMMAND  # starts a worker
 
     def __init__(
         self,
@@ -76,7 +78,7 @@ class Comparison:
             self._read(key)
             self.on_end(*key, values)
 
-        Pool(num, self.next_job, row, end, silent_s).run()
+        Pool(num, self.next_job, row, end, silent_s, self.command).run()
 
     def next_job(self) -> Job | None:
         """Return the next run to make, or None."""
@@ -104,6 +106,7 @@ class Comparison:
             self.test,
             floor_of(runs),
             is_open,
+            has_power=False,
         )
         return frozenset(one.label for one in found if one.is_found)
 
