@@ -69,6 +69,8 @@ def test_a_folder_that_is_not_empty(train, tmp_path) -> None:
         ("raise ZeroDivisionError('oh')", "ZeroDivisionError: oh"),
         ("return float('nan')", "returned nan"),
         ("return 'good'", "returned 'good'"),
+        ("raise SystemExit(0)", "raised SystemExit: 0"),
+        pytest.param("__import__('os')._exit(0)", "took its process down", marks=pytest.mark.slow),
     ],
 )
 def test_a_reward_that_fails_is_not_scored(train, rollwright, tmp_path, body, said) -> None:

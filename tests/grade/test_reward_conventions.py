@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 
@@ -94,6 +95,22 @@ def test_verl_number_dict_and_lists():
 
     batch = calls(("p", "1"), ("p", "2"), row={"answer": "2"})
     assert [v.score for v in load_reward(many, THREAD).many(batch)] == [0.0, 1.0]
+
+
+def test_f01_numbers_of_numpy_become_plain_floats_and_nan_no_number():
+    """Oracle: case F01's input: strict JSON of what is kept; kills numpy scalars and NaN among rewards."""
+    extras = {"n": np.int64(3), "ok": np.bool_(True), "p": np.float32(0.5), "v": np.array([1, 2])}
+    reward = load_reward(lambda solution_str: {"score": np.float32(1), **extras, "bad": math.nan}, THREAD)
+    verdict = reward("p", "x", {"answer": 1})
+    assert {k.removeprefix("<lambda>/"): v for k, v in verdict.rewards.items()} == {
+        "<lambda>": 1.0,
+        "n": 3.0,
+        "ok": 1.0,
+        "p": 0.5,
+    }
+    assert all(type(value) is float for value in verdict.rewards.values())
+    json.dumps(verdict.rewards, allow_nan=False)
+    assert "v=array([1, 2])" in verdict.detail and "bad=nan" in verdict.detail
 
 
 def test_verl_without_a_ground_truth_or_a_score():

@@ -5,9 +5,12 @@ import math
 import numpy as np
 import pytest
 
+from rollwright.drive.world import World
 from rollwright.errors import ConfigError, UnknownName
+from rollwright.events import Score
 from rollwright.grade.reward import load_reward
 from rollwright.tasks.registry import load_task
+from rollwright.tree import Node, Origin
 
 FILE = """
 def simple(prompt, completion, **row):
@@ -112,3 +115,42 @@ def test_several_rewards_on_a_built_in_task(file):
     failing = load_task("countdown", reward=[f"{file}:simple", f"{file}:raises"])
     assert failing.grade("countdown/train/0", None, ["yes"], False).score is None
     assert load_task("lake", reward=nothing).max_turns == load_task("lake").max_turns
+
+
+def test_the_world_gives_the_sampled_tokens_and_the_newest_version():
+    """By hand: prompt, turn (version 3), observation, turn cut by an update (versions 3, 4): 5 sampled ids.
+
+    Kills: text encoded again, observations among the ids, the version of the first token.
+    """
+    seen = {}
+
+    def by_ids(completions, completion_ids, trainer_state, **columns):
+        seen.update(ids=completion_ids, step=trainer_state.global_step, said=completions)
+        return [1.0]
+
+    def node(name, parent, origin, tokens, version=None):
+        logprobs = None if version is None else (-1.0,) * len(tokens)
+        at = len(nodes[parent].tokens) if parent else 0
+        nodes[name] = Node(name, parent, at, origin, tokens, version=version, logprobs=logprobs)
+
+    nodes: dict[str, Node] = {}
+    tokenizer = WordTokenizer()
+    node("g/root", None, Origin.PROMPT, (2, 3))
+    node("g/0", "g/root", Origin.SAMPLED, (10, 11), 3)
+    node("g/1", "g/0", Origin.OBSERVATION, (5, 5))
+    node("g/2", "g/1", Origin.SAMPLED, (12,), 3)
+    node("g/3", "g/2", Origin.SAMPLED, (13, 1), 4)
+    task = load_task("calc", reward=by_ids)
+    event = World(task, tokenizer, (1,)).score(Score("s", "g", "g/3"), "calc/train/0", nodes, False)
+    assert event.reward == 1.0, event
+    assert seen == {"ids": [[10, 11, 12, 13, 1]], "step": 4, "said": ["<10><11><12><13>"]}
+
+
+class WordTokenizer:
+    """A word for each id."""
+
+    def encode(self, text):
+        raise AssertionError("text was encoded again")
+
+    def decode(self, ids):
+        return "".join(f"<{token}>" for token in ids)
