@@ -283,7 +283,7 @@ def test_the_ledger_of_charges_returns_to_zero_and_no_class_starves() -> None:
     """Oracle: conservation. Random sessions of two classes: what is charged is what is in, both classes end
     their sessions in the mixture's proportion (within a tenth), and at the end nothing is charged."""
     rng = random.Random(0)
-    placer = KVShares((("x", 2.0), ("y", 1.0)), start=4, first_guess=100).make()
+    placer = KVShares((("x", 2.0), ("y", 1.0)), room=1.0, gain=0.0, first_guess=100).make()
     assert isinstance(placer, _KVShares)
     fleet = Fleet([50, 50], num_kv_tokens=3000)
     running: list[tuple[Job, int, int]] = []
@@ -315,23 +315,50 @@ def test_the_ledger_of_charges_returns_to_zero_and_no_class_starves() -> None:
     assert all(abs(one.charged) < 1e-6 for one in placer.classes.values())
 
 
-def test_the_cap_falls_when_memory_runs_out_and_rises_in_peace() -> None:
-    """Oracle: by hand. Two workers with 10 each: 20; a session put back cuts the sessions that are in to
-    nine tenths, once for all of them; every second one that ends in peace adds one."""
-    placer = KVShares((("x", 1.0),), start=10, patience=2).make()
+def test_the_room_shrinks_when_memory_runs_out_and_grows_in_peace() -> None:
+    """Oracle: by hand. Half of 4,000 tokens is room for 20 sessions of 100; one that is put back makes it
+    nine tenths of that, once for all 20; each that ends in peace adds gain / (1 + sessions in).
+
+    Kills: a cut for each session put back, growth although a context was evicted, a session let in beyond
+    the room.
+    """
+    placer = KVShares((("x", 1.0),), room=0.5, gain=0.4, first_guess=100).make()
     assert isinstance(placer, _KVShares)
-    fleet = Fleet([50, 50])
-    jobs = [Job(f"a{i}", "x/g", f"s{i}", "x", i) for i in range(40)]
+    found = {"cached": 100}
+    fleet = Fleet([50, 50], cached=lambda worker, one: found["cached"], num_kv_tokens=4000)
+    jobs = [Job(f"a{i}", "x/g", f"s{i}", "x", i, num_context=100) for i in range(40)]
     for one in jobs:
         placer.enter(one)
-    assert len(take_all(placer, fleet)) == 20 and placer.cap == 20
-    placer.leave(jobs[19], 0, 5, False)
-    placer.leave(jobs[18], 0, 5, False)
-    assert placer.cap == pytest.approx(18)
+    assert len(take_all(placer, fleet)) == 20 and placer.room == 0.5
+    placer.leave(jobs[19], 0, 0, False)
+    placer.leave(jobs[18], 0, 0, False)
+    assert placer.room == pytest.approx(0.45)
+    placer.leave(jobs[0], 0, 0, True)
     placer.finish("s0")
-    assert placer.cap == pytest.approx(18)
+    assert placer.room == pytest.approx(0.45 + 0.4 / 20)  # 19 are in
+    assert take_all(placer, fleet) == [], "1,880 tokens of room, 1,900 charged"
+    found["cached"] = 49  # less than half of what the next turn continues
+    placer.enter(Job("b1", "x/g", "s1", "x", 41, num_context=100, turn=1))
+    assert [ask for ask, _ in take_all(placer, fleet)] == ["b1"]
     placer.finish("s1")
-    assert placer.cap == pytest.approx(19)
+    assert placer.room == pytest.approx(0.47), "a context was evicted: no growth"
+    placer.finish("s2")
+    assert placer.room == pytest.approx(0.47 + 0.4 / 18)
+
+
+def test_what_a_class_costs_is_tokens_times_seconds() -> None:
+    """Oracle: by hand. Two classes that hold 100 tokens, one for 5 s and one for 15 s: shares of 1/4, 3/4."""
+    placer = KVShares((("x", 1.0), ("y", 1.0)), first_guess=100).make()
+    assert isinstance(placer, _KVShares)
+    fleet = Fleet([9], num_kv_tokens=4000)
+    for number, (kind, seconds) in enumerate((("x", 5.0), ("y", 15.0))):
+        one = Job(f"a{kind}", f"{kind}/g", f"s{kind}", kind, number, num_context=60, since=10.0)
+        placer.enter(one)
+        assert len(take_all(placer, fleet)) == 1
+        one.left = 10.0 + seconds
+        placer.leave(one, 0, 40, True)
+        placer.finish(one.session)
+    assert placer.shares_of_memory() == pytest.approx({"x": 0.25, "y": 0.75})
 
 
 @pytest.mark.parametrize(
@@ -343,6 +370,8 @@ def test_the_cap_falls_when_memory_runs_out_and_rises_in_peace() -> None:
         lambda: KVShares(()),
         lambda: KVShares((("x", 0.0),)),
         lambda: KVShares(MIX, cut=1.0),
+        lambda: KVShares(MIX, room=0.0),
+        lambda: KVShares(MIX, gain=-0.1),
     ],
 )
 def test_what_cannot_be_is_refused(build: Any) -> None:

@@ -22,6 +22,8 @@ from rollwright.drive.virtual.balance import Balance
 from rollwright.drive.virtual.model import StepCost
 from rollwright.errors import ConfigError
 from rollwright.lab.simulate import SimulationReport, simulate
+from rollwright.lab.simulation.compare import compare
+from rollwright.lab.simulation.setup import Setup, standard
 from rollwright.methods.grpo import grpo
 from rollwright.runner import Settings
 
@@ -59,16 +61,58 @@ def test_workers_share_the_tokens_of_an_update(num: int) -> None:
     assert report.seconds == pytest.approx(100 + 2 + 16 * 160 * 0.01 / num)
 
 
-@pytest.mark.parametrize(("spare", "saved"), [(1.0, 9.6), (0.05, 5.0), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("spare", "share", "saved"), [(1.0, 1.0, 9.6), (1.0, 0.5, 4.8), (0.05, 1.0, 5.0), (0.0, 1.0, 0.0)]
+)
 def test_prompts_are_worked_through_beside_the_rollouts_as_far_as_they_fit(
-    spare: float, saved: float
+    spare: float, share: float, saved: float
 ) -> None:
-    """Oracle: closed form (Rollplex). Of 16 · 160 tokens 16 · 60 are prompts: 9.6 s, of which as many as
-    ``spare`` of the 100 s of rollouts allow cost nothing. What is trained stays the same."""
+    """Oracle: closed form (Rollplex). Of 16 · 160 tokens 16 · 60 are prompts: 9.6 s, of which ``share`` does
+    not wait for responses, and as many as ``spare`` of the 100 s of rollouts allow cost nothing. What is
+    trained stays the same."""
     plain = run(LearnerModel(2.0, 0.01))
-    early = run(LearnerModel(2.0, 0.01, prefix_early=True, spare=spare))
+    early = run(LearnerModel(2.0, 0.01, prefix_early=True, prefix_share=share, spare=spare))
     assert plain.seconds - early.seconds == pytest.approx(saved)
     assert early.fates == plain.fates and early.spent["learner_tokens"] == plain.spent["learner_tokens"]
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.03, 0.06])
+def test_only_arithmetic_that_decoding_leaves_free_is_used(floor: float) -> None:
+    """Oracle: closed form. 16 sequences of 100 tokens: a step takes 1 s, of which 16 · floor are arithmetic;
+    the prompts' 4 · 60 tokens of prefill take 0.1 s each, all of it arithmetic. The rest of the 124 s is
+    free, and 60 s of prompts fit into a half of it only where decoding leaves enough.
+
+    Kills: the whole of the rollouts' time taken as free, prefill not counted, the second step's free time
+    counted from the run's start."""
+    engine = EngineModel(
+        1, 16, step_seconds=1.0, sequence_seconds=0.0, prefill_seconds=0.1, floor_seconds=floor
+    )
+    plain = run(LearnerModel(2.0, 0.1), engine, num_steps=2)
+    early = run(LearnerModel(2.0, 0.1, prefix_early=True, prefix_share=0.625, spare=0.5), engine, num_steps=2)
+    free = 100 - 16 * 100 * floor
+    saved = [min(16 * 60 * 0.625 * 0.1, 0.5 * free)] * 2
+    found = [a.learn_seconds - b.learn_seconds for a, b in zip(plain.steps, early.steps, strict=True)]
+    assert found == pytest.approx(saved)
+    assert [step.rollouts_seconds for step in early.steps] == pytest.approx([124.0, 124.0])
+
+
+def test_rollplex_is_quicker_where_prompts_are_long_and_changes_nothing_else() -> None:
+    """Oracle: metamorphic. With the roofline of a real device the step is shorter than in turn, by no more
+    than the prompts' share of the update; with short prompts there is little to gain."""
+    found = {}
+    for prompt in (8000, 100):
+        setup = Setup(
+            4, "H800", "Qwen3-8B", num_tasks=8, tasks=TaskModel(Constant(prompt), LogNormal(300, 1.0)),
+            max_tokens=1024, num_steps=3, num_warm=1,
+        )  # fmt: skip
+        serial, early = compare(setup, [standard(setup)[name] for name in ("sync", "rollplex")])
+        assert early.report.fates == serial.report.fates and early.report.ages == serial.report.ages
+        hidden = serial.step_seconds - early.step_seconds
+        learning = sum(step.learn_seconds - 5.0 for step in serial.report.steps[1:]) / 2
+        assert 0 < hidden < 0.5 * learning
+        found[prompt] = early.speedup
+    print(found)
+    assert found[8000] > 1.1 > 1.05 > found[100]
 
 
 def test_gradients_of_complete_groups_are_made_while_others_roll_out() -> None:
@@ -174,6 +218,7 @@ def test_the_lent_time_is_not_counted_as_idle() -> None:
         lambda: Balance(start=1.0),
         lambda: LearnerModel(num_workers=0),
         lambda: LearnerModel(spare=1.5),
+        lambda: LearnerModel(prefix_share=-0.5),
         lambda: dataclasses.replace(LearnerModel(), token_seconds=-1),
     ],
 )

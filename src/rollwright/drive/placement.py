@@ -29,6 +29,7 @@ class Job:
         max_tokens: tokens that it may add.
         turn: sampled turns of the session before this one.
         since: when it came (seconds).
+        left: when it left its worker last (seconds), for drivers with a clock of their own.
         is_gone: it needs no place any more; a waiting line leaves it out.
     """
 
@@ -42,6 +43,7 @@ class Job:
     max_tokens: int = 0
     turn: int = 0
     since: float = 0.0
+    left: float = 0.0
     is_gone: bool = False
 
 

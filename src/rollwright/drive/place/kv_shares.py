@@ -13,22 +13,25 @@ from rollwright.errors import ConfigError
 class KVShares:
     """Let a new session in only if its class has memory for as long as it will stay.
 
-    Each class c of the mixture m has a share of what the sessions that are in hold,
-    share_c ∝ m_c · cost_c, with cost_c the mean of (tokens held · turns) of its finished sessions: large
-    and slow ones weigh more, so that every class ends sessions in the mixture's proportion. A session is
-    charged the mean tokens that its class holds, from its first turn to its end, waits for tools included.
-    The class that is furthest below its share is next; one that would be above it waits while another
-    class has someone in line. At most ``cap`` sessions are in: one more whenever ``patience`` sessions
-    ended in a row while every turn found half of its context or more, ``cut`` times as many once memory
-    ran out and something was put back. Turns of sessions that are in go first, to the worker that has
-    their context (`CacheAware`).
+    A session is charged the mean tokens that sessions of its class hold, from its first turn to its end,
+    waits for tools included. Sessions are let in while their charges fit ``room`` times the memory of all
+    workers. The room grows by ``gain`` in the time in which all sessions end once, as long as turns find
+    at least half of their context cached; it is ``cut`` times as large once memory ran out and something
+    was put back.
+
+    Each class c of the mixture m has a share of what is charged, share_c ∝ m_c · cost_c, with cost_c the mean
+    of tokens · seconds of its finished sessions: large and slow ones weigh more, so that every class ends
+    sessions in the mixture's proportion. The class that is furthest below its share is next; one that would
+    be above it waits while another class has someone in line. Turns of sessions that are in go first, to the
+    worker that has their context (`CacheAware`).
 
     Args:
         mixture: (class, share of the sessions that the trainer wants); the class of an ask is the first
             part of its task's id.
-        start: cap at the start, in sessions per worker, > 0.
-        cut: factor of the cap when memory ran out, in (0, 1).
-        patience: sessions that end in a row, every context found, before the cap rises by one, ≥ 1.
+        room: share of the memory that may be charged at the start, > 0; what is left is for sessions that
+            hold more than the mean.
+        gain: growth of the room in one round of sessions, ≥ 0.
+        cut: factor of the room when memory ran out, in (0, 1).
         first_guess: tokens that a session is charged before any of its class has ended, ≥ 1.
         balance: as in `CacheAware`.
 
@@ -40,9 +43,9 @@ class KVShares:
     """
 
     mixture: tuple[tuple[str, float], ...]
-    start: float = 16.0
+    room: float = 0.5
+    gain: float = 0.05
     cut: float = 0.9
-    patience: int = 4
     first_guess: int = 2048
     balance: float = 4096.0
 
@@ -51,10 +54,10 @@ class KVShares:
             raise ConfigError(
                 f"KVShares: mixture = {self.mixture}; expected (class, share > 0) of each class"
             )
-        if not (self.start > 0 and 0 < self.cut < 1 and self.first_guess >= 1 and self.patience >= 1):
+        if not (self.room > 0 and self.gain >= 0 and 0 < self.cut < 1 and self.first_guess >= 1):
             raise ConfigError(
-                f"KVShares: start = {self.start}, cut = {self.cut}, first_guess = {self.first_guess},"
-                f" patience = {self.patience}; expected start > 0, cut in (0, 1), the others ≥ 1"
+                f"KVShares: room = {self.room}, gain = {self.gain}, cut = {self.cut}, first_guess ="
+                f" {self.first_guess}; expected room > 0, gain ≥ 0, cut in (0, 1), first_guess ≥ 1"
             )
 
     def make(self) -> Placer:
@@ -67,7 +70,7 @@ class _Class:
 
     share: float
     size: float  # mean tokens that a session holds
-    cost: float  # mean tokens · turns
+    cost: float  # mean tokens · seconds
     num_ended: int = 0
     charged: float = 0.0
     waiting: Waiting = field(default_factory=Waiting)
@@ -77,6 +80,8 @@ class _Class:
 class _Session:
     kind: str
     charge: float
+    since: float
+    left: float = 0.0
     tokens: int = 0  # at the end of each turn, summed
     turns: int = 0
 
@@ -88,9 +93,9 @@ class _KVShares(_CacheAware):
         first = float(cfg.first_guess)
         self.classes = {kind: _Class(share, first, first) for kind, share in cfg.mixture}
         self.sessions: dict[str, _Session] = {}
-        self.cap: float | None = None
-        self.num_placed = 0  # since the last cut
-        self.num_calm = 0  # sessions that ended since the cap last moved
+        self.room = cfg.room
+        self.num_placed = 0  # turns since the last cut
+        self.is_sound = True  # no turn missed its context since the last session that ended
 
     def enter(self, job: Job) -> None:
         if job.session in self.sessions:
@@ -104,33 +109,31 @@ class _KVShares(_CacheAware):
         self.classes[job.kind].waiting.push(job, job.priority)
 
     def take(self, fleet: Fleet) -> tuple[Job, int] | None:
-        if self.cap is None:
-            self.cap = self.shares.start * len(fleet)
         found = super().take(fleet)
         if found is not None:
             job, worker = found
             if job.turn and 2 * fleet.cached(worker, job) < job.num_context:
-                self.num_calm = 0  # its context was evicted while it waited: no more sessions
+                self.is_sound = False  # its context was evicted while it waited
             self.num_placed += 1
             return found
-        if self.waiting.first() is not None or len(self.sessions) >= self.cap:
-            return None
-        return self._let_in(fleet)
+        return None if self.waiting.first() is not None else self._let_in(fleet)
 
     def _let_in(self, fleet: Fleet) -> tuple[Job, int] | None:
         """Let the first session of the class that is furthest below its share in."""
-        shares = self.shares_of_memory()
+        shares, memory = self.shares_of_memory(), fleet.num_kv_tokens
+        total = sum(one.charged for one in self.classes.values())
         in_line = [kind for kind, one in self.classes.items() if one.waiting.first() is not None]
         for kind in sorted(in_line, key=lambda kind: self.classes[kind].charged / shares[kind]):
             one = self.classes[kind]
-            total = sum(other.charged for other in self.classes.values()) + one.size
-            if self.sessions and len(in_line) > 1 and one.charged > shares[kind] * total:
+            if self.sessions and memory is not None and total + one.size > self.room * memory:
+                return None  # a smaller one of another class must not take what this one waits for
+            if self.sessions and len(in_line) > 1 and one.charged > shares[kind] * (total + one.size):
                 continue
             job = one.waiting.first()
             worker = None if job is None else self.choose(job, fleet)
             if job is not None and worker is not None:
                 one.charged += one.size
-                self.sessions[job.session] = _Session(kind, one.size)
+                self.sessions[job.session] = _Session(kind, one.size, job.since)
                 self.num_placed += 1
                 return one.waiting.pop(), worker
         return None
@@ -141,20 +144,15 @@ class _KVShares(_CacheAware):
         total = sum(weight.values())
         return {kind: value / total for kind, value in weight.items()}
 
-    def _cut(self) -> None:
-        """Lower the cap, at most once for all sessions that were in at the last cut."""
-        if self.num_placed < len(self.sessions):
-            return
-        assert self.cap is not None
-        self.cap = max(1.0, min(self.cap, len(self.sessions)) * self.shares.cut)
-        self.num_placed = self.num_calm = 0
-
     def leave(self, job: Job, worker: int, num_made: int, is_over: bool) -> None:
         session = self.sessions.get(job.session)
         if session is not None and is_over:
             session.tokens, session.turns = session.tokens + job.num_context + num_made, session.turns + 1
-        if not is_over:
-            self._cut()
+            session.left = job.left
+        # Memory ran out: at most one cut for all sessions that were in at the last one.
+        if not is_over and self.num_placed >= len(self.sessions):
+            self.room *= self.shares.cut
+            self.num_placed = 0
 
     def finish(self, session: str) -> None:
         ended = self.sessions.pop(session, None)
@@ -163,12 +161,15 @@ class _KVShares(_CacheAware):
         one = self.classes[ended.kind]
         one.charged -= ended.charge
         one.num_ended += 1
-        rate = max(1 / one.num_ended, 0.02)
-        one.size += rate * (ended.tokens / max(1, ended.turns) - one.size)
-        one.cost += rate * (ended.tokens - one.cost)
-        self.num_calm += 1
-        if self.num_calm >= self.shares.patience and self.cap is not None:
-            self.cap, self.num_calm = self.cap + 1, 0
+        rate, turns = max(1 / one.num_ended, 0.02), max(1, ended.turns)
+        held = ended.tokens / turns
+        one.size += rate * (held - one.size)
+        # Without a clock a turn counts as a second.
+        seconds = ended.left - ended.since if ended.left > ended.since else turns
+        one.cost += rate * (held * seconds - one.cost)
+        if self.is_sound:
+            self.room += self.shares.gain / (1 + len(self.sessions))
+        self.is_sound = True
 
     def retire(self, group: str) -> None:
         for session in [name for name in self.sessions if name.startswith(f"{group}|")]:

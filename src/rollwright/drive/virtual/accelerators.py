@@ -64,6 +64,7 @@ SHAPES: dict[str, Shape] = {
     "Qwen2.5-7B": Shape(7.62e9, _kv(28, 4, 128)),
     "Llama-3.1-8B": Shape(8.03e9, _kv(32, 8, 128)),
     "Qwen3-8B": Shape(8.19e9, _kv(36, 8, 128)),
+    "Moonlight-16B-A3B": Shape(2.9e9, 2 * 27 * (512 + 64), 16e9),  # a latent of 512 + 64 per layer
     "Qwen2.5-32B": Shape(32.8e9, _kv(64, 8, 128)),
     "Qwen2.5-72B": Shape(72.7e9, _kv(80, 8, 128)),
 }

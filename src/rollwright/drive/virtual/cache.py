@@ -31,9 +31,11 @@ class Cache:
         known = self._known.get(request.command.group)
         if not known:
             return 0
-        get = known.get
-        own = min(get((life, request.stream), 0), num_context)
-        return max(own, *[min(get((life, node.stream), 0), node.start + num) for node, num in request.path])
+        most = min(known.get((life, request.stream), 0), num_context)
+        for stream, end in request.ends.items():
+            held = known.get((life, stream), 0)
+            most = max(most, min(held, end))
+        return most
 
     def note(self, life: int, request: Request, num: int) -> None:
         """The worker holds the stream up to ``num`` tokens from the root, and the prompt."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -31,24 +31,31 @@ class Request:
     Args:
         stream: the trajectory key that the new tokens get (`rollwright.tree.Node.stream`).
         path: (node, number of its steps) from the root to the parent, ``command.at`` steps of the last.
+
+    Attributes:
+        ends: how far each stream of the path reaches, in tokens from the root.
+        turn: sampled turns on the path; the parts of one count once.
     """
 
     command: Submit
     stream: str
     path: Path
+    ends: dict[str, int] = field(init=False)
+    turn: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        ends, turn, was_sampled = {}, 0, False
+        for node, num in self.path:
+            ends[node.stream] = node.start + num
+            is_sampled = node.origin is Origin.SAMPLED
+            turn += is_sampled and not was_sampled
+            was_sampled = is_sampled
+        object.__setattr__(self, "ends", ends)
+        object.__setattr__(self, "turn", turn)
 
     @property
     def task(self) -> TaskId:
         return self.command.group.rpartition("#")[0]
-
-    @property
-    def turn(self) -> int:
-        """Sampled turns on the path; the parts of one count once."""
-        num, previous = 0, Origin.PROMPT
-        for node, _ in self.path:
-            num += node.origin is Origin.SAMPLED and previous is not Origin.SAMPLED
-            previous = node.origin
-        return num
 
 
 class Answer(Protocol):

@@ -139,6 +139,7 @@ class Course:
         live.worker, live.since, live.joined = None, now, None
         self._wake_by(worker, worker.boundary(now))
         self.fleet.free(worker.index)
+        live.job.left = now
         self.placer.leave(live.job, worker.index, num, is_over)
         self.dispatch_soon()
 
@@ -219,7 +220,9 @@ class Course:
         worker.joining.clear()
         self.use.num_prefilled += num_prefilled
         self.use.num_fetched += num_fetched
-        worker.anchor += num_prefilled * worker.model.prefill_seconds + num_fetched * (fetch or 0.0)
+        prefill_seconds = num_prefilled * worker.model.prefill_seconds
+        worker.arithmetic_seconds += prefill_seconds
+        worker.anchor += prefill_seconds + num_fetched * (fetch or 0.0)
 
     def _best_elsewhere(self, worker: Worker, live: Live) -> int:
         """Return the most tokens of the context that any worker with the same weights holds."""
@@ -246,6 +249,7 @@ class Course:
         self.use.num_made += num - live.num_reported
         command, worker = live.request.command, live.worker
         if worker is not None and live.joined is not None:
+            worker.arithmetic_seconds += (num - live.num_reported) * worker.model.floor_seconds
             self.cache.note(worker.life, live.request, command.start + num)
         version = self.version if worker is None else worker.version
         return live.report(num, self.clock.now, version, stop)

@@ -102,7 +102,7 @@ class VirtualDriver:
         self.finished: str | None = None
         self.is_stopping = False
         self.num_events = 0
-        self._rollouts_since = started_at
+        self._rollouts_since, self._arithmetic_before = started_at, 0.0
         self._timers: dict[str, int] = {}
         self._num_timers = 0
         self._num_owed = 0  # answers of the world and the learner that are planned
@@ -174,11 +174,15 @@ class VirtualDriver:
             # An ask that ended at the same instant needs no abort any more.
             return (self.engine.abort(command.ask),) if command.ask in self.engine.live else ()
         elif isinstance(command, EmitBatch):
-            ends = self.learner.update(command, self.now, self.now - self._rollouts_since)
-            self._owe(ends, self._publish, command)
+            self._owe(self.learner.update(command, self.now, self._free_seconds()), self._publish, command)
         else:
             self._note(command)
         return ()
+
+    def _free_seconds(self) -> float:
+        """Return the time since the last update in which a worker's arithmetic was free, on average."""
+        used = self.engine.arithmetic_seconds() - self._arithmetic_before
+        return max(0.0, self.now - self._rollouts_since - used / len(self.engine.workers))
 
     def _request(self, command: Submit) -> Request:
         nodes = self.runner.groups[command.group].nodes
@@ -230,7 +234,7 @@ class VirtualDriver:
 
     def _publish(self, command: EmitBatch) -> Sequence[AnyEvent]:
         self._num_owed -= 1
-        self._rollouts_since = self.now
+        self._rollouts_since, self._arithmetic_before = self.now, self.engine.arithmetic_seconds()
         published = self.train(command)
         events: list[AnyEvent] = [*self.engine.publish(published.version), self._stamped(published)]
         return events if self.elastic is None else [*events, *self.elastic.plan(self.now)]

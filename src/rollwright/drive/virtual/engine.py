@@ -132,6 +132,11 @@ class VirtualEngine(Course):
                 use.slot_seconds += now - live.since
         return use
 
+    def arithmetic_seconds(self) -> float:
+        """Return what all workers' arithmetic took so far, by the roofline: products of tokens that were
+        reported or prefilled. The rest of their time it waited for memory, or for work."""
+        return sum(worker.arithmetic_seconds for worker in self.workers)
+
     # ------------------------------------------------------------ new weights
 
     def publish(self, version: int) -> list[Sampled]:

@@ -35,22 +35,20 @@ class LearnerTime:
             self._is_done.add(group)
             self._work(now, num_tokens * self.model.token_seconds / self.num_workers, 0.0)
 
-    def update(self, batch: EmitBatch, now: float, rollout_seconds: float) -> float:
+    def update(self, batch: EmitBatch, now: float, free_seconds: float) -> float:
         """Return when the update of a batch that arrives now ends.
 
         Args:
-            rollout_seconds: how long the batch's rollouts took, for what was done beside them.
+            free_seconds: time since the last update in which the rollouts' arithmetic was free, the mean
+                over their workers: what was done beside them took place there.
         """
         model = self.model
         left = [group for group in batch.groups if group.id not in self._is_done]
         self._is_done.clear()
-        num = num_tokens(left)
+        seconds = num_tokens(left) * model.token_seconds / self.num_workers
         if model.prefix_early:
-            early = num_prompt_tokens(left) * model.token_seconds / self.num_workers
-            seconds = num * model.token_seconds / self.num_workers
-            seconds -= min(early, model.spare * rollout_seconds)
-        else:
-            seconds = num * model.token_seconds / self.num_workers
+            early = num_prompt_tokens(left) * model.prefix_share * model.token_seconds / self.num_workers
+            seconds -= min(early, model.spare * free_seconds)
         return self._work(now, seconds, model.step_seconds)
 
     def _work(self, now: float, token_seconds: float, step_seconds: float) -> float:

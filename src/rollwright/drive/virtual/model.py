@@ -105,10 +105,12 @@ class LearnerModel:
         num_workers: workers that share the tokens.
         streams: gradients of a group are made as soon as it is complete, beside the rollouts, and only
             what is left then makes the update wait.
-        prefix_early: the part of a prompt's tokens that does not depend on the response is worked through
-            beside the rollouts of the step, on their own workers: its seconds do not count, as far as they
-            fit into ``spare`` of the rollouts' time.
-        spare: share of the rollouts' time in which their workers' arithmetic is free, in [0, 1].
+        prefix_early: what of a prompt's tokens does not depend on the response is worked through beside the
+            rollouts of the step, on their own workers: it costs nothing as far as it fits into the time in
+            which their arithmetic is free.
+        prefix_share: share of the work on a prompt's token that does not wait for the response, in [0, 1].
+            A half: forward and logprobs, 4 of 8 · params operations; the backward pass waits.
+        spare: share of the free arithmetic that this work can use beside decoding, in [0, 1].
         price: of one worker, per hour.
     """
 
@@ -117,6 +119,7 @@ class LearnerModel:
     num_workers: int = 1
     streams: bool = False
     prefix_early: bool = False
+    prefix_share: float = 0.5
     spare: float = 0.5
     price: float = 0.0
 
@@ -124,7 +127,8 @@ class LearnerModel:
         for name in ("step_seconds", "token_seconds", "price"):
             check(self, name, getattr(self, name), getattr(self, name) >= 0, "≥ 0")
         check(self, "num_workers", self.num_workers, self.num_workers >= 1, "≥ 1")
-        check(self, "spare", self.spare, 0 <= self.spare <= 1, "in [0, 1]")
+        for name in ("prefix_share", "spare"):
+            check(self, name, getattr(self, name), 0 <= getattr(self, name) <= 1, "in [0, 1]")
 
 
 @dataclass(frozen=True, slots=True)

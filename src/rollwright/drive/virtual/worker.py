@@ -82,6 +82,7 @@ class Worker:
         wake_at: when it will be woken; None while it has nothing to do.
         wakes: counts the wishes to be woken; only the last one holds.
         busy_since: start of its present work, None while it idles.
+        arithmetic_seconds: what the products of its tokens took, of those that were reported.
     """
 
     def __init__(self, index: int, model: EngineModel | None = None, version: int = 0) -> None:
@@ -94,7 +95,7 @@ class Worker:
         self.wakes = self.num_failures = 0
         self.wake_at: float | None = None
         self.busy_since: float | None = None
-        self.busy_seconds = 0.0
+        self.busy_seconds = self.arithmetic_seconds = 0.0
         self._due: list[tuple[int, int, Live]] = []
         self._base = 0  # of the batch: Σ (start − joined), so that its contexts are base + size · steps
         self._joining_tokens = self._shared_tokens = 0

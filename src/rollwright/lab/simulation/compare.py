@@ -14,9 +14,10 @@ class Row(msgspec.Struct, frozen=True):
     """What a scheduler did on a setup, warm-up left out.
 
     Args:
-        tokens_per_second: response tokens trained on.
+        tokens_per_second: response tokens trained on; rollout_rate: over the time of the rollouts alone.
         step_seconds, tail_seconds: means; the tail is the last tenth of the rollouts.
         speedup: tokens_per_second over those of the first scheduler.
+        rollout_speedup: the same for tokens over the time of the rollouts alone.
         tail_ratio: tail_seconds over those of the first scheduler.
         age_mean, age_max: of the trained rollouts, in versions.
         report: everything.
@@ -24,9 +25,11 @@ class Row(msgspec.Struct, frozen=True):
 
     name: str
     tokens_per_second: float
+    rollout_rate: float
     step_seconds: float
     tail_seconds: float
     speedup: float
+    rollout_speedup: float
     tail_ratio: float
     age_mean: float
     age_max: int
@@ -50,10 +53,16 @@ def compare(
     return rows
 
 
+def _over(amount: float, whole: float) -> float:
+    return amount / whole if whole else 0.0
+
+
 def _row(name: str, report: SimulationReport, num_warm: int, first: Row | None) -> Row:
     steps = report.steps[num_warm:]
-    seconds = sum(step.rollouts_seconds + step.learn_seconds for step in steps)
-    rate = sum(step.num_trained for step in steps) / seconds if seconds else 0.0
+    rolling = sum(step.rollouts_seconds for step in steps)
+    seconds = rolling + sum(step.learn_seconds for step in steps)
+    num_trained = sum(step.num_trained for step in steps)
+    rate, rollout_rate = _over(num_trained, seconds), _over(num_trained, rolling)
     tail = sum(step.tail_seconds for step in steps) / max(1, len(steps))
     num = sum(report.ages.values())
     return Row(
@@ -61,7 +70,9 @@ def _row(name: str, report: SimulationReport, num_warm: int, first: Row | None) 
         tokens_per_second=rate,
         step_seconds=seconds / max(1, len(steps)),
         tail_seconds=tail,
-        speedup=1.0 if first is None else rate / first.tokens_per_second,
+        rollout_rate=rollout_rate,
+        speedup=1.0 if first is None else _over(rate, first.tokens_per_second),
+        rollout_speedup=1.0 if first is None else _over(rollout_rate, first.rollout_rate),
         tail_ratio=1.0 if first is None or not first.tail_seconds else tail / first.tail_seconds,
         age_mean=sum(age * count for age, count in report.ages.items()) / num if num else 0.0,
         age_max=max(report.ages, default=0),

@@ -7,14 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rollwright.discovery import load_method
+from rollwright.drive.place.cache_aware import CacheAware
+from rollwright.drive.place.feedback_queue import FeedbackQueue
+from rollwright.drive.place.kv_shares import KVShares
 from rollwright.drive.placement import LeastLoaded, Placement
 from rollwright.drive.virtual.accelerators import roofline, training
+from rollwright.drive.virtual.balance import Balance
 from rollwright.drive.virtual.distributions import Constant, Distribution, LogNormal
 from rollwright.drive.virtual.engine_model import Drafts
 from rollwright.drive.virtual.model import Model, Planner, ServiceModel, TaskModel
 from rollwright.errors import ConfigError
 from rollwright.method import Method
 from rollwright.runner import Settings
+from rollwright.stage import Generate
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class Scheduler:
         num_training: workers set aside for training; 0 lets all workers do both in turn.
         num_ahead, max_carry: as in `Settings`.
         per_worker: options that are so many for each worker that rolls out (CoPRIS' ``num_flying``).
+        generate: another stage in the method's place; None is the method's own.
         placement, planner: as in `Model`.
         engine, learner: fields of the models that it changes.
         buckets: pools of workers: (name, share of the workers that roll out, devices of a worker, slots).
@@ -94,6 +100,7 @@ class Scheduler:
     num_ahead: int = 0
     max_carry: int | None = None
     per_worker: dict[str, float] = field(default_factory=dict)
+    generate: Generate | None = None
     placement: Placement = field(default_factory=LeastLoaded)
     planner: Planner | None = None
     engine: dict[str, Any] = field(default_factory=dict)
@@ -113,6 +120,8 @@ class Scheduler:
             )
         per_worker = {name: max(1, round(num * num_rolling)) for name, num in self.per_worker.items()}
         method = load_method(self.method, each=setup.each, **self.options, **per_worker)
+        if self.generate is not None:
+            method = dataclasses.replace(method, generate=self.generate)
         return method, self._settings(setup), self._model(setup, num_rolling)
 
     def _settings(self, setup: Setup) -> Settings:
@@ -164,16 +173,36 @@ class Scheduler:
 
 
 def standard(setup: Setup) -> dict[str, Scheduler]:
-    """Return the schedulers that `rollwright simulate` knows, by name."""
+    """Return the schedulers that `rollwright simulate` knows, by name.
+
+    ``sync`` is the baseline: all workers roll out, then all of them train. Those that overlap set a quarter
+    of the workers aside for training; ``libra`` moves workers between both, and joins the devices of a
+    quarter of them by four.
+    """
     quarter = max(1, setup.num_workers // 4)
+    share = 1 / len(setup.kinds)
     per_worker = setup.num_tasks * setup.each / setup.num_workers
     drafts = Drafts(num=3, accept=0.6, max_live=32)
+    chunk = max(256, setup.max_tokens // 8)
     known = [
         Scheduler("sync"),
         Scheduler("april", "april", {"oversample": 2.0}),
         Scheduler("copris", "copris", per_worker={"num_flying": per_worker}),
-        Scheduler("seer", "seer", {"chunk": 1024}, engine={"fetch_seconds": 2e-6, "drafts": drafts}),
-        Scheduler("async", num_training=quarter, num_ahead=1),
-        Scheduler("roll_flash", "april", {"oversample": 1.25}, quarter, num_ahead=2, max_carry=2),
+        Scheduler("seer", "seer", {"chunk": chunk}, engine={"fetch_seconds": 2e-6, "drafts": drafts}),
+        Scheduler("war", placement=CacheAware(), engine={"drafts": drafts}),
+        Scheduler("rollplex", learner={"prefix_early": True}),
+        Scheduler("async", "areal", num_training=quarter, num_ahead=1),
+        Scheduler("areal", "april", {"oversample": 2.0}, quarter, num_ahead=1, max_carry=3),
+        Scheduler("roll_flash", "april", {"oversample": 1.25}, quarter, num_ahead=1, max_carry=1),
+        Scheduler(
+            "libra",
+            "areal",
+            num_training=1,
+            num_ahead=2,
+            placement=FeedbackQueue(),
+            planner=Balance(start=0.25),
+            buckets=(("short", 0.75, setup.num_devices, 256), ("long", 0.25, 4 * setup.num_devices, 64)),
+        ),
+        Scheduler("misa_t", placement=KVShares(tuple((kind, share) for kind in setup.kinds))),
     ]
     return {scheduler.name: scheduler for scheduler in known}

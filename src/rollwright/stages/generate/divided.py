@@ -55,6 +55,7 @@ class _Group:
         self.stage, self.view = stage, view
         self.longest = 0  # tokens of the longest turn so far
         self.has_ended = False
+        self.began: dict[str, int] = {}  # where each stream's turn began
 
     def see(self, nodes: Sequence[Node]) -> None:
         """Note the lengths of finished nodes."""
@@ -65,12 +66,15 @@ class _Group:
 
     def num_made(self, node: Node) -> int:
         """Return the tokens of the node's turn so far."""
-        num = 0
-        for one, length in reversed(self.view.path(node.id)):
-            if one.origin is not Origin.SAMPLED:
-                break
-            num += length
-        return num
+        began = self.began.get(node.stream)
+        if began is None:
+            began = node.start
+            for one, _ in reversed(self.view.path(node.id)):
+                if one.origin is not Origin.SAMPLED:
+                    break
+                began = one.start
+            self.began[node.stream] = began
+        return node.start + node.num_steps - began
 
     def goes_on(self, node: Node) -> bool:
         """Whether the node is a chunk and its turn is not over."""
@@ -81,6 +85,7 @@ class _Group:
         is_probe = self.stage.probe and node.stream.endswith("/0")
         if node.origin is Origin.SAMPLED and self.goes_on(node):
             return self.chunk_after(node.id, node, is_probe)
+        self.began.pop(node.stream, None)
         ask = next_ask(self.view, node)
         return self.chunk_after(node.id, None, is_probe) if isinstance(ask, Ask) else ask
 
