@@ -31,8 +31,9 @@ def extract_code(response: str) -> Code:
     start, is_cut = after_thoughts(response)
     if is_cut:
         return Code(None, None, Status.TRUNCATED, "the thought never ended")
+    text = response[start:]  # a fence may stand right behind the thought's end
     blocks, opened = [], None
-    for fence in _FENCE.finditer(response, start):
+    for fence in _FENCE.finditer(text):
         if opened is None:
             opened = fence
         elif not fence["word"] and fence["marks"].startswith(opened["marks"]):
@@ -43,5 +44,6 @@ def extract_code(response: str) -> Code:
     for words in (_PYTHON, {""}):
         for word, first, end in reversed(blocks):
             if word in words:
-                return Code(response[first:end], (first, max(first, end)))
+                end = max(first, end)
+                return Code(text[first:end], (start + first, start + end))
     return Code(None, None, Status.NO_ANSWER, "no Python code block")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rollwright.errors import ConfigError
+from rollwright.errors import ConfigError, DataError
+from rollwright.grade.sandbox.values import is_plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,22 @@ class Call:
         function: a name in the program (``solve``), in a file beside it (``package.module:solve``), or a
             method (``Solution.solve``, of an instance that is made without arguments).
         args, kwargs: plain values: None, numbers, text, bytes, lists, tuples, sets, dicts.
+
+    Raises:
+        DataError: a value is not plain.
     """
 
     function: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for value in (*self.args, *self.kwargs.values()):
+            if not is_plain(value):
+                raise DataError(
+                    f"{self.function}: {repr(value)[:200]} is not made of plain values only (None, numbers,"
+                    " text, bytes, lists, tuples, sets, dicts); nothing else goes into the sandbox"
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,15 @@ def decode(data: Any) -> Any:
         raise ValueError(f"not an encoded value: {str(data)[:100]}") from error
 
 
+def is_plain(value: Any) -> bool:
+    """Whether a value is made only of what travels."""
+    if isinstance(value, dict):
+        return all(is_plain(key) and is_plain(item) for key, item in value.items())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, (int, float, complex, str, bytes, bytearray))
+
+
 def is_equal(value: Any, expected: Any, rel_tol: float = 0.0) -> bool:
     """Whether a program's value is the expected one, by Python's equality and these rules:
 
