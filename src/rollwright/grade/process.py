@@ -38,7 +38,7 @@ def implicit_rewards(
     Raises:
         GraderError: lengths differ, or a sampled token has a logprob that is no finite number ≤ 0.
 
-    Source: PRIME (2502.01456), equation 3; the identity is from "Free process rewards" (2412.01981).
+    Source: PRIME (2502.01456); the identity is from "Free process rewards" (2412.01981).
     """
     logp_T, logp_ref_T = np.asarray(logp_T, np.float64), np.asarray(logp_ref_T, np.float64)
     is_sampled = np.ones(len(logp_T), bool) if is_sampled_T is None else np.asarray(is_sampled_T, bool)
@@ -89,7 +89,7 @@ def outcome_loss(
         logp_ref_T, is_sampled_T: as for `implicit_rewards`.
         label: ℓ, whether the verifier found the response right, in [0, 1].
 
-    Source: PRIME (2502.01456), equation 5 (cross-entropy).
+    Source: PRIME (2502.01456), its cross-entropy.
     """
     import torch  # only for training a reward model
 
@@ -115,7 +115,7 @@ def prime_advantages(
         G arrays of [T_i]. An unscored response has zeros and is in no baseline; a group with fewer than two
         scored ones has zeros.
 
-    Source: PRIME (2502.01456), section 3. Its code also adds (r_t − r̄) / (K − 1) by the way it scales; and
+    Source: PRIME (2502.01456). Its code also adds (r_t − r̄) / (K − 1) by the way it scales; and
     whitens the advantages over the batch, which is left to other stages here.
     """
     rewards = [np.asarray(one, np.float64) for one in process]

@@ -36,7 +36,7 @@ class Teacher:
         least, most: criteria of a rubric, 1 ≤ least ≤ most.
         attempts: replies until one can be read, ≥ 1.
 
-    Source: CaT (2509.14234), abstract and section 3.
+    Source: CaT (2509.14234), abstract.
     """
 
     anchor: Chat

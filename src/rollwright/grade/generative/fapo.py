@@ -78,7 +78,7 @@ class FlawAware:
         critic: finds the step.
         penalty: λ ≥ 0.
 
-    Where the critic fails, the answer is unscored. Source: FAPO (2510.22543), equations 5 and 6.
+    Where the critic fails, the answer is unscored. Source: FAPO (2510.22543).
 
     Raises:
         ConfigError: a penalty below 0.
