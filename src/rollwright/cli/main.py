@@ -21,6 +21,7 @@ from rollwright.cli.evaluate import evaluate
 from rollwright.cli.grade import grade
 from rollwright.cli.methods import methods
 from rollwright.cli.replay import replay
+from rollwright.cli.sandbox import sandbox
 from rollwright.cli.serve import serve
 from rollwright.cli.show import show
 from rollwright.cli.simulate import simulate
@@ -48,6 +49,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "methods": methods,
     "tasks": tasks,
     "check-env": check_env,
+    "sandbox": sandbox,
     "warmstart": warmstart,
     "replay": replay,
 }
