@@ -44,6 +44,23 @@ def test_closed_form():
     assert found["weight"].tolist() == pytest.approx([2.0, 0.5, 1.0, 3.0, 2.0])
 
 
+def test_truncated_weights_are_capped_and_one_on_policy():
+    """Oracle: closed form, min(w, C). 1 on-policy, never above C, so the gradient; the mask gives 0 there."""
+    new, old, adv, mask, prox = arrays([1.0] * 4, [1.0, 1.9, 2.1, 50.0], [1.0] * 4)
+    stage = DecoupledPPO(weight_cap=2.0, truncate=True)
+    loss = stage(new, old, adv, mask, logp_prox_T=prox)
+    assert torch.autograd.grad(loss.sum(), new)[0].tolist() == pytest.approx([-1.0, -1.9, -2.0, -2.0])
+    found = stage.diagnose(new, old, adv, mask, logp_prox_T=prox)
+    assert found["weight"].tolist() == pytest.approx([1.0, 1.9, 2.0, 2.0])
+    assert found["capped_fraction"].tolist() == [False, False, True, True]
+    masked = DecoupledPPO(weight_cap=2.0)
+    assert masked(new, old, adv, mask, logp_prox_T=prox).tolist() == pytest.approx([-1.0, -1.9, 0.0, 0.0])
+    assert masked.diagnose(new, old, adv, mask, logp_prox_T=prox)["capped_fraction"].tolist() == [
+        *(False, False),
+        *(True, True),
+    ]
+
+
 def test_it_is_ppo_where_the_proximal_policy_sampled():
     """Oracle: `PPOClip`, loss and gradient, over a grid of ratios and advantages."""
     ratio = torch.linspace(0.3, 2.0, 18).tolist()

@@ -27,6 +27,7 @@ class DecoupledPPO:
         clip_low: how far u may fall, in (0, 1].
         clip_high: how far u may rise, > 0.
         weight_cap: tokens with w above it count with no gradient, > 1; None keeps all.
+        truncate: tokens with w above the cap count with the cap instead: min(w, cap).
 
     Edge cases: in a batch of one update π_prox is π_new before it, so u = 1 and nothing is clipped: the
     gradient is REINFORCE's with the importance weight w. Log ratios are held to ±20.
@@ -36,6 +37,7 @@ class DecoupledPPO:
     clip_low: float = 0.2
     clip_high: float = 0.2
     weight_cap: float | None = None
+    truncate: bool = False
 
     def __post_init__(self) -> None:
         check_region("DecoupledPPO", clip_low=self.clip_low, clip_high=self.clip_high)
@@ -90,14 +92,17 @@ class DecoupledPPO:
         ratio_T = log_ratio(logp_new_T.detach(), prox_T, is_sampled_T).exp()
         moves_T = (adv_T != 0) & is_sampled_T
         weight_T = self._weight(prox_T, logp_old_T, is_sampled_T)
+        whole_T = log_ratio(prox_T, logp_old_T, is_sampled_T).exp()
         return {
             "clip_fraction": is_clipped(ratio_T, adv_T, self.clip_low, self.clip_high),
             "weight": weight_T.where(moves_T, weight_T.new_zeros(())),
-            "capped_fraction": (weight_T == 0) & moves_T,
+            "capped_fraction": (whole_T > (self.weight_cap or float("inf"))) & moves_T,
         }
 
     def _weight(self, prox_T: Tensor, logp_old_T: Tensor, is_sampled_T: Tensor) -> Tensor:
         weight_T = log_ratio(prox_T, logp_old_T, is_sampled_T).exp()
         if self.weight_cap is None:
             return weight_T
+        if self.truncate:
+            return weight_T.clamp(max=self.weight_cap)
         return weight_T.where(weight_T <= self.weight_cap, weight_T.new_zeros(()))

@@ -46,6 +46,7 @@ class SuccessPool:
         ratio: ``"current"`` or ``"recorded"``.
         path: pool file of an earlier run to start from (`write_pool`), or None.
         digest: of the file (`pool_digest`), so that a resumed run cannot start from another pool.
+        only_failed: add them only to groups of which no rollout is a success.
 
     Source: RLEP (2507.07451); docs/methods/rlep.md says what differs.
     """
@@ -58,6 +59,7 @@ class SuccessPool:
     ratio: str = "current"
     path: str | None = None
     digest: str | None = None
+    only_failed: bool = False
 
     def __post_init__(self) -> None:
         if self.replayed < 0 or self.per_task < 1 or self.max_episodes < 1:
@@ -82,7 +84,8 @@ class SuccessPool:
 
     def _union(self, episodes: Sequence[Episode], group: Group, rng: np.random.Generator) -> Group:
         num = min(self.replayed, len(episodes))
-        if num == 0:
+        is_solved = any(map(self.is_success, group.trajectories))
+        if num == 0 or (self.only_failed and is_solved):
             return group
         drawn = sorted(rng.choice(len(episodes), num, replace=False).tolist())
         nodes, trajectories = dict(group.nodes), list(group.trajectories)

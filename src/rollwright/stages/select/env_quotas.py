@@ -26,8 +26,8 @@ class EnvQuotas:
     towards what its neighbours in the graph say, pᵢ: the mean variance of the tasks that share something with
     it, weighed by their rewards and by what they share, the rarer the more. Within an environment tasks share
     that, and each tag that both have; across environments they share tags that begin with ``across``. A task
-    without neighbours that were seen is given the mean of all. J is Jaccard's index of two tasks' tags. Nothing
-    is sampled to find out: only what training has rolled out counts.
+    without neighbours that were seen is given the mean of all. J is Jaccard's index of two tasks' tags.
+    Nothing is sampled to find out: only what training has rolled out counts.
 
     Args:
         quota: share of a batch that one environment may have, in (0, 1]; at least one task of each.
