@@ -145,7 +145,7 @@ def test_bad_options_are_refused(tmp_path):
         task_of(tmp_path, {"answer": 1}, grader="math", grader_settings={"percent": "both"})
     with pytest.raises(ConfigError, match="rel_tol=-1"):
         task_of(tmp_path, {"answer": 1}, grader="numeric", grader_settings={"rel_tol": -1.0})
-    with pytest.raises(ConfigError, match="leave one out"):
+    with pytest.raises(ConfigError, match="leave one of them out"):
         task_of(tmp_path, {"answer": 1}, grader="math", reward=lambda prompt, completion: 1.0)
 
 

@@ -19,7 +19,6 @@ from rollwright.tasks.api import Observation, Task, Verdict
 from rollwright.tasks.rewarded import with_rewards
 from rollwright.tree import TaskId
 
-
 _EXACT = RowGrader("exact")
 
 
