@@ -113,3 +113,12 @@ def test_reported_bytes_are_the_tensors_bytes():
         engine.retire(f"g{g}")
     report = engine.memory_report()
     assert report["kv_live_bytes"] == report["kv_cached_bytes"] == 0
+
+
+def test_keys_begin_at_a_cache_line():
+    """Oracle: a line is 64 bytes, the keys of one dimension of a page. Broken by: memory from calloc, whose
+    large blocks begin 16 bytes after a page, so that every load of two crosses a line."""
+    model = lively_model(config())
+    engine = LocalEngine(model)
+    run(engine, [ask("a", [1, 2, 3], max_tokens=4)])
+    assert engine.kv.num_pages > 0 and engine.kv.pool.data_ptr() % 64 == 0

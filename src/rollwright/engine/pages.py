@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rollwright.engine.model import DecoderConfig
@@ -68,5 +72,21 @@ class PagedKV:
         cfg = self.cfg
         shape = (num_pages, cfg.num_layers, 2, cfg.num_kv_heads, cfg.head_dim * PAGE)
         if self.device.type == "cpu" and self.dtype == torch.float32:
-            return torch.from_numpy(np.zeros(shape, np.float32))  # untouched memory takes none
+            return torch.from_numpy(_mapped(shape))
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
+
+
+def _mapped(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return zeros that begin at a page of memory, in huge pages where the system has them.
+
+    A page's keys then fill whole cache lines, and a walk over many sequences misses the table of pages less
+    often. Untouched memory takes none.
+    """
+    num = int(np.prod(shape))
+    if num == 0:
+        return np.zeros(shape, np.float32)
+    memory = mmap.mmap(-1, num * 4, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a system without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.float32).reshape(shape)

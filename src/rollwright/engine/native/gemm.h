@@ -4,7 +4,8 @@
 #include "pool.h"
 #include "vec.h"
 
-enum { NR = 2 * VW, MR = 6, TILE_BLOCK = 6 };  // so many tiles' rows of x stay in the first cache
+enum { NR = 2 * VW, MR = 6 };
+enum { BLOCK_FLOATS = 65536 };  // so much of x stays in the second cache while a block of rows meets every panel
 typedef enum { STORE, ADD, SILU_MUL } Epilogue;
 
 typedef struct {
@@ -98,7 +99,7 @@ FOR_EPILOGUE(STORE) FOR_EPILOGUE(ADD) FOR_EPILOGUE(SILU_MUL)
 static void product(_Atomic int *next, int num_threads, int num_rows, const float *x, long ldx, const Matrix *m,
                     float *out, long ldo, Epilogue epilogue) {
     const int num_panels = panels_of(m->num_out), num_tiles = (num_rows + MR - 1) / MR;
-    const int row_blocks = (num_tiles + TILE_BLOCK - 1) / TILE_BLOCK;
+    const int in_block = BLOCK_FLOATS / (MR * m->num_in) + 1, row_blocks = (num_tiles + in_block - 1) / in_block;
     int chunk = num_panels;
     if (num_threads > 1) {
         chunk = num_panels / (num_threads * 4);

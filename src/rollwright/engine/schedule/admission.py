@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollwright.engine.schedule.pages import LIVE, PagePool, Pages, cut, num_common
+from rollwright.engine.schedule.prefilling import Prefilling
 from rollwright.engine.schedule.prefix import PrefixTree
 from rollwright.engine.schedule.rows import Rows
 from rollwright.engine.schedule.waiting import Seq, Waiting
@@ -24,7 +25,7 @@ class Admission(Rows):
         self.tree = PrefixTree(pool)
         self.waiting = Waiting()
         self._tokens_of = tokens_of
-        self._prefilling: dict[Seq, None] = {}  # live, and more than the last known token is to compute
+        self._prefilling = Prefilling(pool.page)  # live, and more than the last known token is to compute
         self._group_to_live: dict[str, dict[Seq, None]] = {}
         self._is_stalled = False  # the first in the queue lacks memory until a row ends
         self._is_planned = False
@@ -91,7 +92,7 @@ class Admission(Rows):
             return None, num
         leader, source = None, None
         shared = has = num
-        for live in {**self._group_to_live.get(seq.group, {}), **self._prefilling}:
+        for live in {**self._group_to_live.get(seq.group, {}), **self._prefilling.like(wanted)}:
             common = self._num_common(live, wanted, num)
             if common - num < (1 if live.group == seq.group else self.pool.page):
                 continue
@@ -147,7 +148,7 @@ class Admission(Rows):
         self.open_row(seq, num, pages, counts)
         self._group_to_live.setdefault(seq.group, {})[seq] = None
         if seq.tokens.size - num > 1:
-            self._prefilling[seq] = None
+            self._prefilling.add(seq)
 
     def _wait(self, seq: Seq) -> None:
         if self.waiting.add(seq):

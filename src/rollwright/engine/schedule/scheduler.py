@@ -126,7 +126,7 @@ class Scheduler(Admission):
         for seq in list(self._prefilling):
             whole, has = int(self.num_known[seq.row]) - 1, int(self.num_keys[seq.row])
             if has >= whole:
-                del self._prefilling[seq]
+                self._prefilling.discard(seq)
                 self._cache(seq, whole)
             for follower in self.waiting.release(seq, None if has >= whole else has):
                 self._wait(follower)
@@ -197,7 +197,7 @@ class Scheduler(Admission):
             self._cache(seq, int(self.num_keys[seq.row]))
         for follower in self.waiting.release(seq):
             self._wait(follower)
-        self._prefilling.pop(seq, None)
+        self._prefilling.discard(seq)
         of_group = self._group_to_live[seq.group]
         del of_group[seq]
         if not of_group:
