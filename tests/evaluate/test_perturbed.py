@@ -58,6 +58,9 @@ def test_the_identity_holds_and_a_hidden_change_is_found() -> None:
     assert not opposed.hides and opposed.difference.high < 0
     still = compose(planted(np.random.default_rng(3), 200, 0.0, 0.0))
     assert not still.hides and still.changed.mean == 0 and still.joint == still.all_singles
+    assert (
+        0 < still.changed.high < 0.03 and still.difference.low == -still.changed.high
+    )  # none of 200 is not never
 
 
 def test_the_paired_interval_covers_with_several_seeds() -> None:

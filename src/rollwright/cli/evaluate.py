@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rollwright.cli.text import number, with_interval
+from rollwright.cli.evaluate_report import print_found
 from rollwright.config import RunConfig, from_values
 from rollwright.engine.shipped import find_model
 from rollwright.errors import ConfigError, StoreError
@@ -19,9 +20,8 @@ from rollwright.store.layout import CHECKPOINTS, CONFIG
 from rollwright.store.strict import dumps
 
 if TYPE_CHECKING:
-    from rollwright.drive.world import World
-    from rollwright.training.evaluate import Evaluation
-    from rollwright.training.parts import Parts
+    from rollwright.evaluate.exchange import Exchange
+    from rollwright.evaluate.measuring import Bench, Taken
 
 
 def evaluate(
@@ -32,6 +32,9 @@ def evaluate(
     num: int = 200,
     samples: int = 4,
     split: Literal["test", "train"] = "test",
+    perturb: tuple[str, ...] = (),
+    base: Path | None = None,
+    difficulty: Annotated[bool, Parameter(negative="")] = False,
     seed: int = 0,
     threads: int | None = None,
     device: str | None = None,
@@ -40,15 +43,19 @@ def evaluate(
     """Measure a run or a model on held-out tasks, sampled at temperature 1 and greedy.
 
     Both are given, with 95% intervals over tasks: training that only sharpens a noisy model shows in
-    the sampled success alone. Rollouts that could not be scored are counted, never read as wrong.
+    the sampled success alone. With several samples a task, pass@k, votes (cons@k), best-of-k by mean logprob
+    and first-finish@k follow, without bias. Rollouts that could not be scored are counted, never read as
+    wrong.
 
     For example:
 
-    `rollwright eval runs/first`
+    `rollwright eval runs/first --samples 8`
 
-    `rollwright eval runs/first --task lake --num 500 --samples 8`
+    `rollwright eval runs/first --perturb temperature=1.5 --perturb "prefix=Well. "`
 
-    `rollwright eval path/to/model --task countdown`
+    `rollwright eval runs/first --base path/to/its/start`
+
+    `rollwright eval path/to/model --task countdown --difficulty`
 
     Args:
         what: A run folder (its newest checkpoint is measured), the folder of a Hugging Face model, or the
@@ -57,6 +64,11 @@ def evaluate(
         num: How many tasks.
         samples: Samples per task at temperature 1.
         split: `test` is held out; `train` is what the run trained on.
+        perturb: `key=value`, two or more: measure under each alone and under all together, and count the
+            tasks that change. Keys: temperature, top_p, top_k, min_p, max_tokens, max_turns, context, prefix,
+            suffix, task_options.NAME.
+        base: The model before training: how many of its samples one sample is worth.
+        difficulty: Predict each task's success from its prompt alone, and name the tasks that are far off.
         seed: Of the sampling noise.
         threads: Of PyTorch; one per core without it.
         device: `cpu`, `cuda`, ...; the best there is without it.
@@ -74,13 +86,19 @@ def evaluate(
         eval_every=1,
     )
     console = Console(stderr=as_json)
-    results = _measure(config, split, console)
+    found = _measure(config, split, console, perturb, base, difficulty)
     if as_json:
-        facts = {name: dataclasses.asdict(result) for name, result in results.items()}
-        text, _ = dumps({"model": str(model), "task": config.task, "split": split, "seed": seed, **facts})
+        facts = {
+            name: dataclasses.asdict(value) for name, value in found.items() if not isinstance(value, list)
+        }
+        lists = {
+            name: [dataclasses.asdict(one) for one in v] for name, v in found.items() if isinstance(v, list)
+        }
+        head = {"model": str(model), "task": config.task, "split": split, "seed": seed}
+        text, _ = dumps({**head, **facts, **lists})
         sys.stdout.write(text + "\n")
     else:
-        _print(console, f"{model} on {config.task}, {split} split", results)
+        print_found(console, f"{model} on {config.task}, {split} split", found)
     return 0
 
 
@@ -106,23 +124,87 @@ def _what(what: Path, task: str | None) -> tuple[RunConfig, Path]:
     return from_values({"task": task}), what
 
 
-def _measure(config: RunConfig, split: str, console: Console) -> dict[str, Evaluation]:
-    from rollwright.training.evaluate import evaluate as measure
-    from rollwright.training.parts import build
-    from rollwright.tree import Sampling
+def _measure(
+    config: RunConfig,
+    split: str,
+    console: Console,
+    perturb: Sequence[str],
+    base: Path | None,
+    difficulty: bool,
+) -> dict[str, Any]:
+    """Return what was found by name: two evaluations, their measures, and what else was asked for."""
+    from rollwright.evaluate.measuring import Bench, parse_perturbations
+    from rollwright.evaluate.samples import report
 
+    if perturb:
+        parse_perturbations(perturb)  # a mistake is told before anything is sampled
+    if base is not None:
+        find_model(base)
     with console.status("loading the model"):
-        parts = build(config)
-    tasks = parts.task.ids(split)[: config.eval_tasks]
-    stops = parts.settings.sampling.stop_strings
-    results = {}
+        bench = Bench(config, split)
+    num = len(bench.tasks)
     with _bar(console) as bar:
-        for name, temperature, samples in (("sampled", 1.0, config.eval_samples), ("greedy", 0.0, 1)):
-            row = bar.add_task(name, total=len(tasks) * samples)
-            world = _counted(parts, bar, row)
-            sampling = Sampling(temperature, stop_strings=stops)
-            results[name], _ = measure(parts.engine, world, parts.settings, tasks, samples, sampling)
-    return results
+        sampled = bench.take(
+            config.eval_samples, 1.0, on_graded=_row(bar, "sampled", num * config.eval_samples)
+        )
+        greedy = bench.take(1, 0.0, on_graded=_row(bar, "greedy", num))
+        found: dict[str, Any] = {"sampled": sampled.evaluation, "greedy": greedy.evaluation}
+        found["measures"] = report(list(sampled.samples.values()))
+        if perturb:
+            row = _row(bar, "perturbed", num * config.eval_samples * (len(perturb) + 1))
+            found["perturbed"] = bench.compose(perturb, config.eval_samples, row)
+        if base is not None:
+            found["exchange"] = _exchange(
+                dataclasses.replace(config, model=str(base)), split, sampled, bar, num
+            )
+    if difficulty:
+        found |= _difficulty(bench, sampled)
+    bench.close()
+    return found
+
+
+def _exchange(config: RunConfig, split: str, after: Taken, bar: Progress, num: int) -> Exchange:
+    """Return what a sample is worth in samples of the model before training, of which 8 times as many are
+    taken..
+
+
+    """
+    from rollwright.evaluate.exchange import exchange
+    from rollwright.evaluate.measuring import Bench
+    from rollwright.evaluate.samples import by_task, ks_up_to
+
+    bench = Bench(config, split)
+    num_base = 8 * config.eval_samples
+    before = by_task(
+        list(bench.take(num_base, 1.0, on_graded=_row(bar, "base", num * num_base)).samples.values())
+    )
+    bench.close()
+    mine = by_task(list(after.samples.values()))
+    tasks = [task for task in mine if task in before]
+    pairs = [[(len(g[t]), sum(bool(s.is_right) for s in g[t])) for t in tasks] for g in (before, mine)]
+    ks = [ks_up_to(min((count for count, _ in counts), default=0)) for counts in pairs]
+    return exchange(pairs[0], pairs[1], ks[0], ks[1])
+
+
+_FOLDS = 5
+
+
+def _difficulty(bench: Bench, sampled: Taken) -> dict[str, Any]:
+    """Return how well the prompts alone tell success, and the tasks that are far off."""
+    import numpy as np
+
+    from rollwright.evaluate.difficulty import out_of_group, quality, suspects
+    from rollwright.evaluate.measuring import FEATURES, prompt_features
+    from rollwright.evaluate.samples import by_task
+
+    groups = by_task(list(sampled.samples.values()))
+    features = dict(zip(bench.tasks, prompt_features(bench.parts.model, bench.prompts()), strict=True))
+    tasks = list(groups)
+    shares = np.array([np.mean([bool(s.is_right) for s in groups[task]]) for task in tasks])
+    folds = [str(k % _FOLDS) for k in range(len(tasks))]
+    predicted = out_of_group(np.array([features[task] for task in tasks]), shares, folds, FEATURES)
+    nums = [len(groups[task]) for task in tasks]
+    return {"difficulty": quality(predicted, shares), "suspects": suspects(tasks, predicted, shares, nums)}
 
 
 def _bar(console: Console) -> Progress:
@@ -131,25 +213,7 @@ def _bar(console: Console) -> Progress:
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=not is_shown)
 
 
-def _counted(parts: Parts, bar: Progress, row: TaskID) -> World:
-    """Return a world that moves a bar on when a rollout was graded."""
-    from rollwright.drive.world import World
-
-    class Counted(World):
-        def score(self, *arguments: Any) -> Any:
-            bar.advance(row)
-            return super().score(*arguments)
-
-    return Counted(parts.task, parts.world.tokenizer, tuple(parts.world.eos_ids), parts.world.chat)
-
-
-def _print(console: Console, title: str, results: dict[str, Evaluation]) -> None:
-    from rollwright.cli.report import table_of
-
-    console.print(title, highlight=False, markup=False, style="bold", soft_wrap=True)
-    table = table_of("", "success", ">reward", ">length", ">tasks", ">rollouts", ">not scored")
-    for name, result in results.items():
-        counts = (result.num_tasks, result.num_rollouts, result.num_not_scored)
-        numbers = map(number, (result.reward, result.length, *counts))
-        table.add_row(name, with_interval(result.success, result.low, result.high), *numbers)
-    console.print(table)
+def _row(bar: Progress, name: str, total: int) -> Callable[[], object]:
+    """Return what moves a new bar on when a rollout was graded."""
+    row = bar.add_task(name, total=total)
+    return lambda: bar.advance(row)

@@ -10,12 +10,14 @@ run several times counts as one cluster.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rollwright.errors import DataError
 from rollwright.evaluate.clusters import ClusterMean, cluster_mean
+from rollwright.evaluate.samples import bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +96,26 @@ def compose(runs: Sequence[Matched], num_unmatched: int = 0) -> Composition:
     clusters = [run.instance for run in runs]
 
     def rate(values: Sequence[float]) -> ClusterMean:
-        return cluster_mean(values, clusters)
+        of_cluster: dict[str, list[float]] = {}
+        for value, cluster in zip(values, clusters, strict=True):
+            of_cluster.setdefault(cluster, []).append(value)
+        return bounded(cluster_mean(values, clusters), [sum(v) / len(v) for v in of_cluster.values()])
 
     emergent = [float(run.is_emergent) for run in runs]
     compensated = [float(run.is_compensated) for run in runs]
     changes = list(zip(compensated, emergent, strict=True))
+    changed = rate([c + e for c, e in changes])
+    difference = cluster_mean([c - e for c, e in changes], clusters)
+    if not difference.error:  # every instance alike: the two rates differ by no more than changes can be
+        difference = dataclasses.replace(difference, low=-changed.high, high=changed.high)
     found = Composition(
         singles={name: rate([float(run.singles[name]) for run in runs]) for name in names},
         all_singles=rate([float(all(run.singles.values())) for run in runs]),
         joint=rate([float(run.joint) for run in runs]),
         emergent=rate(emergent),
         compensated=rate(compensated),
-        difference=rate([c - e for c, e in changes]),
-        changed=rate([c + e for c, e in changes]),
+        difference=difference,
+        changed=changed,
         num=len(runs),
         num_instances=len(set(clusters)),
         num_unmatched=num_unmatched,

@@ -100,7 +100,9 @@ def _first(mine: Sequence[Sample], k: int) -> float:
 
 
 def _cons(mine: Sequence[Sample], k: int) -> float:
-    return measures.cons_at_k([s.answer for s in mine], [bool(s.is_right) for s in mine], k)
+    # One answer may be right in one text and wrong in another (its form is graded, too): two answers then.
+    answers = [None if s.answer is None else (s.answer, s.is_right) for s in mine]
+    return measures.cons_at_k(answers, [bool(s.is_right) for s in mine], k)
 
 
 MEASURES: dict[str, Callable[[Sequence[Sample], int], float]] = {
