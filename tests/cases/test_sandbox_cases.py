@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import resource
 import tempfile
 import time
@@ -52,6 +54,16 @@ def graded(case: dict[str, Any], sandbox: Sandbox) -> Verdict:
     return grade_code(given["code"], tests, sandbox=sandbox, limits=limits, settings=settings)
 
 
+def pids_of(command: str) -> list[int]:
+    """Return the processes of the whole machine with this command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if path.read_bytes().replace(b"\0", b" ").decode(errors="replace").strip() == command:
+                found.append(int(path.parent.name))
+    return found
+
+
 def test_x01_a_busy_loop_holds_nobody_up(sandbox: Sandbox) -> None:
     """Case X01 (verl#288), exact: the loop ends by timeout, 99 others pass, the event loop is never late."""
     loop_code = "```python\nwhile True:\n    pass\n```"
@@ -84,13 +96,12 @@ def test_x01_a_busy_loop_holds_nobody_up(sandbox: Sandbox) -> None:
 
 def test_x02_nothing_outlives_its_program(sandbox: Sandbox) -> None:
     """Case X02 (rllm#915), exact: 20 timeouts, each with a grandchild; no process and no zombie is left."""
-    import os
-
     code = "import subprocess,time\nsubprocess.Popen(['sleep','60'])\ntime.sleep(60)"
-    before = set(descendants(os.getpid()))
+    before, sleepers = set(descendants(os.getpid())), set(pids_of("sleep 60"))
     outcomes = sandbox.map([Program(code)] * 20, Limits(timeout_s=1.0))
     assert [outcome.ending for outcome in outcomes] == [Ending.TIMEOUT] * 20
     assert set(descendants(os.getpid())) == before
+    assert set(pids_of("sleep 60")) <= sleepers, "one that found another parent"
 
 
 def test_x03_no_verdict_without_evidence(sandbox: Sandbox) -> None:
@@ -188,7 +199,7 @@ def test_y20_no_folder_is_left() -> None:
     """Case Y20 (agent-os#1154): the folders for temporary files before and after, whatever the endings."""
 
     def folders() -> set[str]:
-        return {path.name for path in Path(tempfile.gettempdir()).glob("rollwright-sandbox-*")}
+        return {path.name for path in Path(tempfile.gettempdir()).glob(f"rollwright-sandbox-{os.getpid()}-*")}
 
     given, before = OWN["Y20"]["input"], folders()
     with Sandbox(1, Limits(timeout_s=given["timeout_s"])) as sandbox:

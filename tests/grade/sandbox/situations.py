@@ -48,10 +48,12 @@ def possible() -> list[str]:
     return found
 
 
-def run(name: str, programs: list[Program], check: bool = True, **limits: Any) -> dict[str, Any] | None:
-    """Run programs in three slots in a situation; their outcomes, and what was left behind."""
+def run(
+    name: str, programs: list[tuple[Program, float]], check: bool = True, **limits: Any
+) -> dict[str, Any] | None:
+    """Run programs, each with its time, in three slots in a situation; outcomes, and what was left behind."""
     as_root = ALL[name][0]
-    told = {"programs": [asdict(program) for program in programs], "limits": limits}
+    told = {"programs": [(asdict(program), seconds) for program, seconds in programs], "limits": limits}
     with tempfile.TemporaryDirectory() as base:
         Path(base).chmod(0o755)
         done = subprocess.run(
@@ -100,16 +102,21 @@ def main() -> int:
             os.setgroups([])
             os.setresgid(USER, USER, USER)
             os.setresuid(USER, USER, USER)
+    kernel.adopt_orphans()  # whatever gets away becomes a child of this process, and is seen
     secret = Path(tempfile.gettempdir()) / "secret.txt"
     secret.write_text("the user's own file")
     before = set(_processes())
     try:
-        sandbox = Sandbox(3, Limits(**told["limits"]), isolation, landlock=has_landlock)
+        sandbox = Sandbox(3, None, isolation, landlock=has_landlock)
     except RollwrightError as error:
         print(error, file=sys.stderr)
         return 77
     with sandbox:
-        outcomes = sandbox.map([Program(**program) for program in told["programs"]])
+        futures = [
+            sandbox.submit(sandbox.run, Program(**program), Limits(timeout_s=seconds, **told["limits"]))
+            for program, seconds in told["programs"]
+        ]
+        outcomes = [future.result() for future in futures]
         during = [pid for pid in _own_descendants() if pid not in before]
         protections = {name: asdict(one) for name, one in sandbox.protections().items()}
     left = [pid for pid in _own_descendants() if pid not in before]

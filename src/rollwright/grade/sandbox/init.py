@@ -17,6 +17,7 @@ from rollwright.grade.sandbox import harness, kernel, processes, root, wire
 
 _WATCH_S = 0.03
 _MARGIN = 16  # the kernel's limit on processes lies above ours, so that going over ours is seen
+_SHARED_MARGIN = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,8 @@ def _process_cap(place: Place, num: int) -> int | None:
     if place.has_namespaces:
         # The namespace's user is counted apart: the zygote with its parent and this process are all others.
         return None if place.old_kernel else num + _MARGIN + 3
-    return processes.num_of_user(place.uid) + num + _MARGIN
+    # Other slots' programs count too, and one of them may be a fork bomb that has yet to be seen.
+    return processes.num_of_user(place.uid) + num + _SHARED_MARGIN
 
 
 def _watch(pid: int, folder: str | None, can_watch: bool, limits: dict[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Slot:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="rollwright-sandbox-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"rollwright-sandbox-{os.getpid()}-"))
         self.folder.chmod(0o711)
         self._control, theirs = socket.socketpair()
         self._in_use = threading.Lock()
