@@ -128,10 +128,10 @@ def test_verl_without_a_ground_truth_or_a_score():
 
 
 def test_coroutines_run_together_and_fail_alone():
-    """By hand: ten sleeps of 0.2 s take far less than 2 s; one that is late or exits costs only itself."""
+    """By hand: ten sleeps of 0.4 s take less than 4 s; one that is late or exits costs only itself."""
 
     async def reward(completion):
-        await asyncio.sleep({"late": 60, "exit": 0}.get(completion, 0.2))
+        await asyncio.sleep({"late": 60, "exit": 0}.get(completion, 0.4))
         if completion == "exit":
             raise SystemExit(3)
         return float(completion)
@@ -140,12 +140,12 @@ def test_coroutines_run_together_and_fail_alone():
 
     began = time.monotonic()
     batch = calls(*[("p", str(k)) for k in range(10)])
-    grader = load_reward(reward, RewardSettings(timeout_s=1.0, isolation="thread"))
+    grader = load_reward(reward, RewardSettings(timeout_s=2.0, isolation="thread"))
     assert [v.score for v in grader.many(batch)] == [float(k) for k in range(10)]
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 3
     mixed = grader.many(calls(("p", "1"), ("p", "late"), ("p", "exit"), ("p", "2")))
     assert [v.score for v in mixed] == [1.0, None, None, 2.0]
-    assert "within 1 s" in mixed[1].detail and "SystemExit" in mixed[2].detail
+    assert "within 2 s" in mixed[1].detail and "SystemExit" in mixed[2].detail
 
 
 def test_a_batch_that_fails_is_asked_again_one_by_one():

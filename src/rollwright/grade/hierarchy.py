@@ -92,9 +92,9 @@ class Hierarchy:
         against = [other for other, score in others.items() if (score >= 1) != ((verdict.score or 0) >= 1)]
         if others:
             settings["disagree"] = ", ".join(other.removeprefix("signal:") for other in against)
-        return replace(
-            verdict, settings=settings, rewards=rewards, grader=f"{GRADER}>{verdict.grader or name}"
-        )
+        grader = f"{GRADER}>{verdict.grader or name}"
+        detail = "; ".join(filter(None, [verdict.detail, why and f"passed over: {why}"]))
+        return replace(verdict, settings=settings, rewards=rewards, grader=grader, detail=detail)
 
 
 def _ask(grader: Source | None) -> Verdict:

@@ -96,7 +96,8 @@ def outcome_loss(
     difference = torch.where(is_sampled_T, logp_T - logp_ref_T, torch.zeros_like(logp_T))
     score = beta * difference.sum()
     softplus: Any = torch.nn.functional.softplus
-    return label * softplus(-score) + (1 - label) * softplus(score)
+    loss: Tensor = label * softplus(-score) + (1 - label) * softplus(score)
+    return loss
 
 
 def prime_advantages(

@@ -117,7 +117,7 @@ class Rubric:
             graders: by the criteria's names. One that raises leaves the answer unscored (``grader_error``).
         """
         asked = _Asked()
-        total, gates = 0.0, []
+        total, gates = 0.0, list[bool]()
         for level in self.levels:
             for criterion in level.criteria:
                 asked.ask(criterion, graders.get(criterion.name))

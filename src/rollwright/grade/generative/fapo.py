@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from rollwright.errors import ConfigError
 from rollwright.grade.judge import words
@@ -103,7 +104,7 @@ class FlawAware:
             return verdict
         settings = {**verdict.settings, "penalty": f"{self.penalty:g}"}
         kept = {**verdict.rewards, "outcome": 1.0 if critique else -1.0}
-        about = {"settings": settings, "grader": f"{GRADER}>{verdict.grader}"}
+        about: dict[str, Any] = {"settings": settings, "grader": f"{GRADER}>{verdict.grader}"}
         if critique is None:
             return replace(verdict, score=-1.0, rewards=kept, **about)
         if critique.status:

@@ -103,7 +103,7 @@ def agreement(task: JudgeTask, reply: str) -> Verdict:
     The reply is the policy's own output, so one that cannot be read scores 0 (``no_answer``).
     """
     options = ("first", "second") if task.kind == "pairwise" else (True, False)
-    settings = {"kind": task.kind}
+    settings: dict[str, str] = {"kind": task.kind}
     try:
         said = words.read_word(reply, task.key, options)
     except words.Unreadable as error:

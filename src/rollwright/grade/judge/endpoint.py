@@ -162,7 +162,7 @@ class Endpoint:
         for attempt in range(self.retries + 1):
             try:
                 text, is_cut = await self._once(body, until, attempt > 0, spent)
-                return Reply(text, "", is_cut, *spent)
+                return Reply(text, "", is_cut, spent[0], spent[1])
             except _Problem as error:
                 problem = error
             pause = self.backoff_s * 2.0**attempt if problem.after_s is None else problem.after_s
@@ -170,7 +170,7 @@ class Endpoint:
                 break
             await asyncio.sleep(pause)
         self.usage.failures += 1
-        return Reply("", f"{self.url}: {problem}", False, *spent)
+        return Reply("", f"{self.url}: {problem}", False, spent[0], spent[1])
 
     async def _once(
         self, body: Mapping[str, Any], until: float, is_again: bool, spent: list[int]
@@ -214,10 +214,9 @@ class Endpoint:
         except (ValueError, LookupError, TypeError) as error:
             raise _Problem(f"no chat completion: {data.decode('utf-8', 'replace')[:_SHOWN]}") from error
         usage = value.get("usage")
-        counts = (
-            [usage.get(k) for k in ("prompt_tokens", "completion_tokens")] if isinstance(usage, dict) else []
-        )
-        if len(counts) == 2 and all(type(count) is int and count >= 0 for count in counts):
+        usage = usage if isinstance(usage, dict) else {}
+        counts: list[Any] = [usage.get(key) for key in ("prompt_tokens", "completion_tokens")]
+        if all(type(count) is int and count >= 0 for count in counts):
             spent[0], spent[1] = spent[0] + counts[0], spent[1] + counts[1]
             self.usage.prompt_tokens += counts[0]
             self.usage.completion_tokens += counts[1]

@@ -134,7 +134,11 @@ class Reward:
     def _verdict(self, answer: Answer) -> Verdict:
         place = "thread" if self.source is None else "process"
         settings = {"convention": self.convention, "isolation": place}
-        about = {"extracted": answer.extracted, "grader": f"reward:{self.name}", "settings": settings}
+        about: dict[str, Any] = {
+            "extracted": answer.extracted,
+            "grader": f"reward:{self.name}",
+            "settings": settings,
+        }
         if answer.error:
             return Verdict(None, Status.GRADER_ERROR, detail=f"reward {self.name} {answer.error}", **about)
         further = {f"{self.name}/{key}": value for key, value in answer.rewards.items()}
@@ -200,6 +204,7 @@ def _pool(workers: int, memory_mb: int) -> Pool:
     with _lock:
         pool = _pools.get((workers, memory_mb))
         if pool is None:
-            pool = _pools[workers, memory_mb] = Pool(workers or None, memory_mb, warm_up=())
+            warm_up = ("rollwright.grade.reward.job:ready",)
+            pool = _pools[workers, memory_mb] = Pool(workers or None, memory_mb, warm_up=warm_up)
             atexit.register(pool.close)
         return pool

@@ -16,6 +16,10 @@ from rollwright.grade.reward.load import load_function
 Source = tuple[str, str | bytes]  # ("file", "path.py:function") or ("pickle", the pickled function)
 
 
+def ready() -> None:
+    """Nothing to do: what this module imports is loaded before the first call's time begins."""
+
+
 def call(
     source: Source,
     paths: Sequence[str],

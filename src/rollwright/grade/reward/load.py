@@ -43,8 +43,9 @@ def load_function(spec: str) -> Callable[..., Any]:
     if not colon or not file.endswith(".py") or not name.isidentifier():
         raise ConfigError(f"{spec!r} names no function: expected 'file.py:function'")
     module = load_module(file)
-    function = getattr(module, name, None)
+    function: Any = getattr(module, name, None)
     if not callable(function):
         known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
         raise UnknownName(f"function in {file}", name, known)
-    return function
+    found: Callable[..., Any] = function
+    return found
