@@ -123,7 +123,7 @@ def test_tokens_without_advantage_need_no_forward_pass():
         LearnerConfig(ratio_tolerance=None, ratio_mean_tolerance=None),
         ref,
     )
-    outcomes = accumulate(model, eager_objective, learner._plan(rows_of(groups, 0, CFG)).micro_batches)
+    outcomes = accumulate(model, eager_objective, learner.plan(rows_of(groups, 0, CFG)).micro_batches)
     assert sum(float(o.loss) for o in outcomes) == pytest.approx(loss, rel=1e-10)
     assert torch.allclose(torch.cat([p.grad.flatten() for p in model.parameters()]), grad, rtol=1e-9)
 

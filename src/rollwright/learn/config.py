@@ -35,6 +35,7 @@ class LearnerConfig:
         ratio_mean_tolerance: the same for the mean over tokens, which a wrong temperature, a cut or a
             stale cache moves at once; None measures without refusing.
         policy: the name of the policy that this learner trains.
+        others: names of policies that learn elsewhere in the same run: their steps are context only.
         seed: of the order in which groups are dealt into mini-batches.
     """
 
@@ -54,6 +55,7 @@ class LearnerConfig:
     ratio_tolerance: float | None = 1e-2
     ratio_mean_tolerance: float | None = 1e-4
     policy: str = "policy"
+    others: tuple[str, ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -61,6 +63,10 @@ class LearnerConfig:
             self._at_least(name, low)
         for name, low in (("micro_batch_tokens", 1), ("max_token_age", 0)):
             self._at_least(name, low)
+        if self.policy in self.others:
+            raise ConfigError(
+                f"learner: policy={self.policy!r} is among others={self.others}; expected other names"
+            )
         for name in ("lr", "max_grad_norm", "ratio_tolerance", "ratio_mean_tolerance", "eps"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):

@@ -53,10 +53,15 @@ def loss_of(model: Decoder, objective: Objective, micro: MicroBatch) -> tuple[Te
     return loss_T.sum(), Outcome(micro, loss, logp_new_T.detach(), entropy_T, diagnosis)
 
 
-def accumulate(model: Decoder, objective: Objective, micro_batches: Sequence[MicroBatch]) -> list[Outcome]:
-    """Put the gradient of the summed loss into the parameters' ``grad``; return the outcomes."""
+def accumulate(
+    model: Decoder, objective: Objective, micro_batches: Sequence[MicroBatch], is_more: bool = False
+) -> list[Outcome]:
+    """Put the gradient of the summed loss into the parameters' ``grad``; return the outcomes.
+
+    ``is_more`` adds it to what is there.
+    """
     for parameter in model.parameters():
-        parameter.grad = None
+        parameter.grad = parameter.grad if is_more else None
     outcomes = []
     for micro in micro_batches:
         loss, outcome = loss_of(model, objective, micro)

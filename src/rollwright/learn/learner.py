@@ -12,7 +12,7 @@ from rollwright.engine.model import Decoder
 from rollwright.errors import LearnerError
 from rollwright.learn.checks import check_finite, check_ratio, step_metrics
 from rollwright.learn.config import LearnerConfig, lr_at
-from rollwright.learn.gradient import accumulate, with_current, with_proximal, with_reference
+from rollwright.learn.gradient import Outcome, accumulate, with_current, with_proximal, with_reference
 from rollwright.learn.packing import StepPlan, plan_step
 from rollwright.learn.rows import Row, rows_of
 from rollwright.rng import generator
@@ -84,7 +84,7 @@ class Learner:
                 finite; the weights are as the last whole optimizer step left them.
         """
         rows = rows_of(groups, version, self.cfg)
-        plans = [self._plan(minibatch) for minibatch in deal(rows, len(groups), version, self.cfg)]
+        plans = [self.plan(minibatch) for minibatch in deal(rows, len(groups), version, self.cfg)]
         live = [plan for plan in plans if plan.micro_batches] * self.cfg.num_epochs
         if "logp_prox" in self.objective.reads and len(live) > 1:  # else it is logp_new itself
             proximal = {id(p): with_proximal(self.model, p.micro_batches) for p in live}
@@ -101,7 +101,8 @@ class Learner:
             "num_updates": float(len(live)),
         }
 
-    def _plan(self, rows: Sequence[Row]) -> StepPlan:
+    def plan(self, rows: Sequence[Row]) -> StepPlan:
+        """Return the rows of one optimizer step, weighed and packed."""
         default = MICRO_BATCH_TOKENS.get(self.model.embed.device.type, MICRO_BATCH_TOKENS_ELSEWHERE)
         budget = self.cfg.micro_batch_tokens or default
         plan = plan_step(rows, self.objective, self.reduce, budget, self.model.embed)
@@ -112,7 +113,14 @@ class Learner:
 
     def _step(self, plan: StepPlan, is_first: bool) -> dict[str, float]:
         """Make one optimizer step, or raise with the weights untouched."""
-        outcomes = accumulate(self.model, self.objective, plan.micro_batches)
+        return self.apply(plan, accumulate(self.model, self.objective, plan.micro_batches), is_first)
+
+    def apply(self, plan: StepPlan, outcomes: Sequence[Outcome], is_first: bool) -> dict[str, float]:
+        """Check the gradient that lies in the parameters and step along it, or raise and clear it.
+
+        Raises:
+            LearnerError: it is not finite, or the first ratio is off.
+        """
         try:
             grad_norm = self._clip()
             check_finite(outcomes, grad_norm)

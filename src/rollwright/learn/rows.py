@@ -48,7 +48,7 @@ def rows_of(groups: Sequence[Group], version: int, cfg: LearnerConfig) -> list[R
     """Return one row for each scored trajectory, in order.
 
     A trajectory whose score is None is left out: it is in no denominator. A step is trained if and only
-    if it was sampled and is not older than ``cfg.max_token_age`` versions.
+    if it was sampled, by none of ``cfg.others``, and is not older than ``cfg.max_token_age`` versions.
 
     Raises:
         LearnerError: a scored trajectory has no advantages, one has a credit where it must not, or a
@@ -71,6 +71,8 @@ def _row(name: str, g: int, group: Group, trajectory: Trajectory, version: int, 
     response = Response.of(path)
     is_own_R = spread(path, lambda node: node.policy == cfg.policy, np.bool_)
     is_trained_R = response.is_sampled.copy()
+    if cfg.others:
+        is_trained_R &= ~spread(path, lambda node: node.policy in cfg.others, np.bool_)
     if cfg.max_token_age is not None:
         is_trained_R &= version - response.versions <= cfg.max_token_age
     logp_old_R = response.logp_old + log_kept_mass(path)

@@ -29,5 +29,8 @@ class ConstantLength:
             raise ConfigError(f"ConstantLength: length={self.length} was given, expected at least 1")
 
     def __call__(self, is_trained_T: NDArray[np.bool_], segment_T: NDArray[np.int64]) -> NDArray[np.float64]:
-        num_rows = int((num_trained(is_trained_T, segment_T) > 0).sum())
-        return is_trained_T / (self.length * max(num_rows, 1))
+        return is_trained_T / (self.length * self.total(is_trained_T, segment_T))
+
+    def total(self, is_trained_T: NDArray[np.bool_], segment_T: NDArray[np.int64]) -> int:
+        """Return the denominator that all weights of a step share: trajectories; at least 1."""
+        return max(int((num_trained(is_trained_T, segment_T) > 0).sum()), 1)

@@ -21,7 +21,11 @@ class SequenceMean:
 
     def __call__(self, is_trained_T: NDArray[np.bool_], segment_T: NDArray[np.int64]) -> NDArray[np.float64]:
         num_S = num_trained(is_trained_T, segment_T)
-        weight_S = 1.0 / (np.maximum(num_S, 1) * max(int((num_S > 0).sum()), 1))
+        weight_S = 1.0 / (np.maximum(num_S, 1) * self.total(is_trained_T, segment_T))
         weight_T = np.zeros(len(is_trained_T))
         weight_T[is_trained_T] = weight_S[segment_T[is_trained_T]]
         return weight_T
+
+    def total(self, is_trained_T: NDArray[np.bool_], segment_T: NDArray[np.int64]) -> int:
+        """Return the denominator that all weights of a step share: trajectories; at least 1."""
+        return max(int((num_trained(is_trained_T, segment_T) > 0).sum()), 1)

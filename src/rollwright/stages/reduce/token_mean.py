@@ -17,4 +17,8 @@ class TokenMean:
     """
 
     def __call__(self, is_trained_T: NDArray[np.bool_], segment_T: NDArray[np.int64]) -> NDArray[np.float64]:
-        return is_trained_T / max(int(is_trained_T.sum()), 1)
+        return is_trained_T / self.total(is_trained_T, segment_T)
+
+    def total(self, is_trained_T: NDArray[np.bool_], segment_T: NDArray[np.int64]) -> int:
+        """Return the denominator that all weights of a step share; at least 1."""
+        return max(int(is_trained_T.sum()), 1)
