@@ -53,6 +53,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "warmstart": warmstart,
     "replay": replay,
 }
+_ALIASES = {"eval": ("evaluate",)}
 
 app = App(
     name="rollwright",
@@ -67,7 +68,7 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 for _order, (_name, _function) in enumerate(_COMMANDS.items()):
-    app.command(_function, name=_name, sort_key=_order)
+    app.command(_function, name=(_name, *_ALIASES.get(_name, ())), sort_key=_order)
 
 
 def main(tokens: Sequence[str] | None = None) -> int:
