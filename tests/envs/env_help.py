@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 from rollwright.envs import Observation
@@ -15,11 +14,11 @@ class Walk:
     forking = "replay"
 
     def __init__(self) -> None:
-        self.place, self.num, self.dice = 0, 0, random.Random(0)
+        self.place, self.num, self.dice = 0, 0, 0
 
     def reset(self, seed: int) -> str:
-        self.dice = random.Random(seed)
-        self.place, self.num = self.dice.choice((-1, 0, 1)), 0
+        self.dice = seed
+        self.place, self.num = self.throw(3) - 1, 0
         return f"Walk from {self.place} to 3.\n"
 
     def step(self, turn: str) -> Observation:
@@ -27,8 +26,12 @@ class Walk:
         turn = turn.strip()
         if turn not in ("+", "-", "?"):
             return self.seen("what?")
-        self.place += {"+": 1, "-": -1, "?": self.dice.choice((-1, 1))}[turn]
+        self.place += {"+": 1, "-": -1, "?": 2 * self.throw(2) - 1}[turn]
         return self.seen(f"at {self.place}")
+
+    def throw(self, num: int) -> int:
+        self.dice = (self.dice * 1103515245 + 12345) % 2**31
+        return self.dice // 65536 % num
 
     def seen(self, text: str) -> Observation:
         is_there = self.place == 3
@@ -40,11 +43,10 @@ class Walk:
         return "++-?x"[int(rng.integers(5))]
 
     def snapshot(self) -> tuple[Any, ...]:
-        return self.place, self.num, self.dice.getstate()
+        return self.place, self.num, self.dice
 
     def restore(self, state: tuple[Any, ...]) -> None:
-        self.place, self.num, dice = state
-        self.dice.setstate(dice)
+        self.place, self.num, self.dice = state
 
 
 class CopiedWalk(Walk):

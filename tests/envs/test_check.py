@@ -110,7 +110,7 @@ class Forgetful(OwnWalk):
     """The dice are not restored."""
 
     def snapshot(self):
-        return (*super().snapshot()[:2], Walk().dice.getstate())
+        return (*super().snapshot()[:2], 5)
 
 
 class Constant(OwnWalk):

@@ -100,9 +100,10 @@ def fork(trial: Trial) -> Problems:
 
 def signatures(trial: Trial) -> Problems:
     _need_turns(trial)
-    for task_id, episode in trial.episodes.items():
-        if len(set(episode.texts)) > 2 and len(set(episode.marks[:-1])) == 1:
-            return [(f"{task_id}: all states of an episode have one signature", False)]
+    texts = {text for episode in trial.episodes.values() for text in episode.texts}
+    marks = {mark for episode in trial.episodes.values() for mark in episode.marks[:-1]}
+    if len(texts) > 2 and len(marks) == 1:
+        return [("all states of all episodes have one signature", False)]
     return []
 
 

@@ -16,6 +16,8 @@ from rollwright.tree import TaskId
 
 _LIMITS: Mapping[str, Any] = {"max_turns": 16, "max_tokens": 128, "context": 4096, "stop_strings": ()}
 
+OPTIONS = (*_LIMITS, "num_train", "num_test", "success", "forking")
+
 
 @dataclass(frozen=True, slots=True)
 class State:

@@ -1,0 +1,1 @@
+"""Environments and tools of other packages; each module says so where its package is missing."""
