@@ -1,4 +1,4 @@
-"""128 requests with log-normal output lengths: useful tokens a second, against four ways to serve them.
+"""128 requests with log-normal output lengths: useful tokens a second, against five ways to serve them.
 
 python benchmarks/ragged.py [--sizes 1M,5M,25M] [--threads 1] [--repeats 3] [--requests 128]
     [--against static,continuous,vllm] [--vllm-venv FOLDER] [--clock wall]
@@ -77,7 +77,7 @@ def _sides(model: BenchModel, arguments: argparse.Namespace) -> list[Side]:
     if "static" in arguments.against:
         sides.append(Static(load(model.folder), STATIC_BATCH))
     if "continuous" in arguments.against:
-        sides.append(Continuous(model.folder, num))
+        sides += [Continuous(model.folder, num), Continuous(model.folder, num, is_tuned=True)]
     if "vllm" in arguments.against:
         sides += started("vllm", lambda: vllm(model, arguments.vllm_venv, threads, num))
     return sides

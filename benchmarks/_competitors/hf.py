@@ -18,7 +18,9 @@ from transformers.utils import logging
 from . import Timing, Workload, check_count, now
 
 PAD = 0
-PAGE, BATCH_TOKENS = 32, 2048  # of continuous batching
+# Of continuous batching: the fastest of pages of 32 and 256, 256 and 2048 tokens a pass, shared or not.
+FASTEST_PAGE, FASTEST_TOKENS = 256, 256
+MEMORY_SHARE = 0.1  # of the machine's, where it is left to itself
 
 
 def load(folder: Path) -> Any:
@@ -107,12 +109,13 @@ class Continuous:
     Args:
         folder: the checkpoint; the model is loaded anew, as the manager changes its attention.
         max_batch: requests in flight at most.
+        is_tuned: with the fastest settings that were found, and room for just the workload; else with its
+            own settings but for the memory, of which it would take most and spend minutes on that.
     """
 
-    name = "transformers continuous"
-
-    def __init__(self, folder: Path, max_batch: int) -> None:
-        self.model, self.max_batch = load(folder), max_batch
+    def __init__(self, folder: Path, max_batch: int, is_tuned: bool = False) -> None:
+        self.model, self.max_batch, self.is_tuned = load(folder), max_batch, is_tuned
+        self.name = "transformers continuous" + (", tuned" if is_tuned else "")
         self.manager: Any = None
 
     def run(self, workload: Workload) -> Timing:
@@ -134,17 +137,16 @@ class Continuous:
         return Timing(seconds)
 
     def _start(self, workload: Workload) -> Any:
-        """Return a manager with room for the whole workload.
-
-        Left to itself it would take most of the machine's memory, and spend minutes on that.
-        """
         sizes = [len(p) + n for p, n in zip(workload.prompts, workload.lengths, strict=True)]
-        settings = ContinuousBatchingConfig(
-            page_size=PAGE,
-            num_blocks=sum(-(-size // PAGE) for size in sizes) + 1,
-            max_batch_tokens=max(BATCH_TOKENS, self.max_batch),
-            max_requests_per_batch=self.max_batch,
-            allow_block_sharing=False,
+        settings = (
+            ContinuousBatchingConfig(
+                page_size=FASTEST_PAGE,
+                num_blocks=sum(-(-size // FASTEST_PAGE) for size in sizes) + 1,
+                max_batch_tokens=max(FASTEST_TOKENS, self.max_batch),
+                max_requests_per_batch=self.max_batch,
+            )
+            if self.is_tuned
+            else ContinuousBatchingConfig(max_memory_percent=MEMORY_SHARE)
         )
         manager = self.model.init_continuous_batching(config(True, max(workload.lengths)), settings)
         manager.start()
