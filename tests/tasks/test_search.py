@@ -36,6 +36,7 @@ def test_a_score_by_hand():
     index = Index(["red fish", "blue bird"])
     assert index._weights["fish"][0] == pytest.approx(math.log(2))
     assert index.search("Fish!", 5) == [0] and index.search("green", 5) == []
+    assert index.search("red blue blue", 2) == [0, 1]  # a word counts once, and of equal ones the first leads
     assert Index([]).search("fish", 3) == []
 
 
