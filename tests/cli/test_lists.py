@@ -82,6 +82,17 @@ def test_tasks(rollwright) -> None:
     assert result.code == 2 and "did you mean 'lake'?" in result.err
 
 
+def test_a_dataset_that_holds_nothing_out(rollwright, tmp_path) -> None:
+    """Oracle: the row that is there is shown. Kills: the first of no held-out rows."""
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "2+2=", "answer": 4}\n')
+    (tmp_path / "mine.py").write_text(
+        "from rollwright.tasks.registry import load_task\n"
+        f"def all_of_it():\n    return load_task('jsonl:{tmp_path}/rows.jsonl', test_share=0.0)\n"
+    )
+    shown = rollwright("tasks", f"{tmp_path}/mine.py:all_of_it")
+    assert shown.code == 0 and "2+2=" in shown.out and "0 held-out" in shown.out
+
+
 def test_warmstart(rollwright, tmp_path) -> None:
     """Oracle: the folder trains; the same call again is refused and changes nothing."""
     out = tmp_path / "model"

@@ -8,7 +8,7 @@ import pytest
 from rollwright.drive.world import World
 from rollwright.errors import ConfigError, UnknownName
 from rollwright.events import Score
-from rollwright.grade.reward import load_reward
+from rollwright.grade.reward import load_function, load_reward
 from rollwright.tasks.registry import load_task
 from rollwright.tree import Node, Origin
 
@@ -154,3 +154,26 @@ class WordTokenizer:
 
     def decode(self, ids):
         return "".join(f"<{token}>" for token in ids)
+
+
+def test_a_task_whose_right_answers_are_looked_at_by_a_critic(tmp_path):
+    """By hand: the reward sees the last number only; a right end by a wrong step is 0 instead of 1."""
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "2+3+4", "answer": 9}\n')
+    (tmp_path / "mine.py").write_text(
+        "from rollwright.grade.generative.arithmetic import critic\n"
+        "from rollwright.grade.generative.fapo import Critic, FlawAware\n"
+        "from rollwright.tasks.registry import load_task\n"
+        "from rollwright.tasks.rewarded import Shaped\n"
+        "def ends(completion, answer):\n"
+        "    return float(completion.endswith(f'={answer}'))\n"
+        "def checked(path: str):\n"
+        "    task = load_task(f'jsonl:{path}', reward=ends, test_share=0.0)\n"
+        "    return Shaped(task, FlawAware(Critic(critic())).shape, 'flaw_aware/1')\n"
+    )
+    task = load_function(f"{tmp_path / 'mine.py'}:checked")(str(tmp_path / "rows.jsonl"))
+    [number] = task.ids("train")
+    said = ["2+3=5\n5+4=9", "2+3=6\n6+3=9", "2+3=5\n5+4=8"]
+    verdicts = [task.grade(number, None, [text], False) for text in said]
+    assert [(v.score, v.status) for v in verdicts] == [(1.0, "right"), (0.0, "flawed"), (-1.0, "wrong")]
+    assert verdicts[1].rewards == {"ends": 1.0, "outcome": 1.0, "is_flawed": 1.0, "first_error": 0.0}
+    assert task.grader_version == "flaw_aware/1>reward:ends" and task.wants_record

@@ -75,7 +75,7 @@ def _facts(name: str, factory: Callable[..., Task]) -> dict[str, Any]:
 
 def _facts_of_task(task: Task) -> dict[str, Any]:
     limits = ("max_turns", "max_tokens", "context", "stop_strings", "grader_version")
-    example = task.ids("test")[0]
+    example = (task.ids("test") or task.ids("train"))[0]  # a dataset may hold nothing out
     return {
         "name": task.name,
         **{limit: getattr(task, limit) for limit in limits},
@@ -124,7 +124,7 @@ def _print_example(console: Console, task: Task) -> None:
     from rollwright.cli.report import heading
     from rollwright.rng import generator
 
-    task_id = task.ids("test")[0]
+    task_id = (task.ids("test") or task.ids("train"))[0]
     heading(console, f"An instance: {task_id}")
     text = Text(task.prompt(task_id), style="dim")
     episode = task.demonstrate(task_id, generator(0, "example"), 0.0)

@@ -1,9 +1,9 @@
-"""Any task with a user's reward function in the place of its grader."""
+"""Any task with other grades: by reward functions of the user, or shaped by a critic."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -14,27 +14,14 @@ from rollwright.tree import TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class Rewarded:
-    """``task``, graded by user reward functions.
-
-    The score is the weighted sum of the functions' numbers; a function that returns None does not count.
-    Where any function fails, the trajectory is not scored. A function sees the first turn's prompt, all
-    sampled turns joined as the completion, and the fields of the task's row where it has rows. Each
-    function's own number is kept in the verdict's rewards, without its weight.
-    """
-
-    wants_record: ClassVar[bool] = True
+class Around:
+    """A task that is ``task`` but for its grades."""
 
     task: Task
-    rewards: tuple[Reward, ...]
 
     @property
     def name(self) -> str:
         return self.task.name
-
-    @property
-    def grader_version(self) -> str:
-        return "reward:" + "+".join(reward.name for reward in self.rewards)
 
     @property
     def max_turns(self) -> int:
@@ -67,6 +54,29 @@ class Rewarded:
     def demonstrate(self, task_id: TaskId, rng: Any, noise: float) -> Sequence[str]:
         return self.task.demonstrate(task_id, rng, noise)
 
+    def row(self, task_id: TaskId) -> Mapping[str, Any]:
+        """Return the row of an id; a task without rows has none."""
+        return self.task.row(task_id) if hasattr(self.task, "row") else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Rewarded(Around):
+    """``task``, graded by user reward functions.
+
+    The score is the weighted sum of the functions' numbers; a function that returns None does not count.
+    Where any function fails, the trajectory is not scored. A function sees the first turn's prompt, all
+    sampled turns joined as the completion, and the fields of the task's row where it has rows. Each
+    function's own number is kept in the verdict's rewards, without its weight.
+    """
+
+    wants_record: ClassVar[bool] = True
+
+    rewards: tuple[Reward, ...]
+
+    @property
+    def grader_version(self) -> str:
+        return "reward:" + "+".join(reward.name for reward in self.rewards)
+
     def grade(
         self,
         task_id: TaskId,
@@ -75,11 +85,48 @@ class Rewarded:
         truncated: bool,
         record: Record | None = None,
     ) -> Verdict:
-        row: Mapping[str, Any] = self.task.row(task_id) if hasattr(self.task, "row") else {}
         known = (None, None) if record is None else (record.ids, record.version)
-        call = Call(self.prompt(task_id), tuple(turns), row, self.name, *known)
+        call = Call(self.prompt(task_id), tuple(turns), self.row(task_id), self.name, *known)
         verdicts = [reward.many([call])[0] for reward in self.rewards]
         return _together(self.rewards, verdicts, truncated)
+
+
+Shape = Callable[[str, Sequence[str], Sequence[Verdict]], Sequence[Verdict]]
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped(Around):
+    """``task`` with its verdicts shaped by something that looks at the answers too, such as a critic.
+
+    Args:
+        task: gives the verdicts.
+        shape: (prompt, answers, verdicts) to verdicts, for example `FlawAware.shape`; it is called with one
+            answer, the sampled turns joined.
+        grader: its name and version.
+    """
+
+    shape: Shape
+    grader: str
+
+    @property
+    def grader_version(self) -> str:
+        return f"{self.grader}>{self.task.grader_version}"
+
+    @property
+    def wants_record(self) -> bool:
+        return bool(getattr(self.task, "wants_record", False))
+
+    def grade(
+        self,
+        task_id: TaskId,
+        state: Any,
+        turns: Sequence[str],
+        truncated: bool,
+        record: Record | None = None,
+    ) -> Verdict:
+        more = {"record": record} if self.wants_record else {}
+        verdict = self.task.grade(task_id, state, turns, truncated, **more)
+        return self.shape(self.prompt(task_id), ["".join(turns)], [verdict])[0]
 
 
 def _together(rewards: Sequence[Reward], verdicts: Sequence[Verdict], truncated: bool) -> Verdict:

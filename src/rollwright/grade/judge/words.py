@@ -38,10 +38,8 @@ class Unreadable(Exception):
 
 
 def fenced(name: str, text: str) -> str:
-    """Return a text between fences that it does not hold itself, so that it cannot end them."""
-    mark = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    while mark in text:
-        mark = sha256(mark.encode()).hexdigest()[:12]
+    """Return a text between fences that it cannot close: their mark is its own hash."""
+    mark = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"<<<{name} {mark}\n{text}\n{name} {mark}>>>"
 
 
