@@ -123,7 +123,7 @@ class Database:
             if is_new_tail and tail is not None:
                 self._make_tail(tail)
                 self.tail_key = tail_key
-            steps = _listed(sorted(self.steps)) or "NULL"
+            steps = _listed(sorted(self.steps)) or "-1"
             left = f"(SELECT * FROM tail_trajectories WHERE kind <> 'train' OR step NOT IN ({steps}))"
             self._main.execute(f"INSERT INTO rollouts {_narrow(left, self.num_in_shards)}")
             self.generation += 1
@@ -152,7 +152,7 @@ class Database:
             if what == "groups":
                 self._main.execute(f"CREATE OR REPLACE TABLE groups AS {_GROUPS}")
             elif what in ("nodes", "trajectories"):
-                steps = _listed(sorted(self.steps)) or "NULL"
+                steps = _listed(sorted(self.steps)) or "-1"
                 query = f"SELECT * FROM tail_{what} WHERE kind <> 'train' OR step NOT IN ({steps})"
                 if self._loaded:
                     source = self._parquet([path / f"{what}.parquet" for path in self._loaded])

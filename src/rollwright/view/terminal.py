@@ -94,9 +94,13 @@ class Screen:
     def _page(self) -> int:
         return max(1, self.height - 5)
 
+    @property
+    def _num_rows(self) -> int:
+        return max(1, self._page - 1)  # a list has a heading
+
     def _move(self, by: int) -> None:
         self.chosen = max(0, min(self.chosen + by, self.total - 1))
-        self.top = min(max(self.top, self.chosen - self._page + 1), self.chosen)
+        self.top = min(max(self.top, self.chosen - self._num_rows + 1), self.chosen)
         self._load()
 
     def _scroll(self, by: int) -> None:
@@ -149,7 +153,9 @@ class Screen:
             self.typing += key
 
     def _load(self) -> None:
-        found = self.run.lists.page("groups", self.where, self.sort, bool(self.sort), self.top, self._page)
+        found = self.run.lists.page(
+            "groups", self.where, self.sort, bool(self.sort), self.top, self._num_rows
+        )
         self.total = int(found["total"])
         self.chosen = max(0, min(self.chosen, self.total - 1))
         self.rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
@@ -191,7 +197,7 @@ class Screen:
     def _list(self) -> list[Text]:
         sizes = [size for _, size in _COLUMNS]
         found = [Text(" ".join(f"{t:<{n}}" for t, n in zip(_TITLES, sizes, strict=True)), style="bold")]
-        for place, row in enumerate(self.rows[: self._page - 1]):
+        for place, row in enumerate(self.rows):
             cells = [_cell(row[name], size) for name, size in _COLUMNS]
             is_chosen = self.top + place == self.chosen
             found.append(Text(" ".join(cells), style="reverse" if is_chosen else ""))

@@ -31,7 +31,7 @@ def timeline(activity: Activity, since: float = 0.0, until: float | None = None)
     end = activity.last_at
     until = end if until is None else min(until, end)
     since = max(0.0, min(since, until))
-    here = [w for w in activity.work if w.began < until and (end if w.ended is None else w.ended) > since]
+    here = [w for w in activity.work if w.began <= until and (end if w.ended is None else w.ended) >= since]
     is_whole = len(here) <= MAX_SPANS
     found = [
         {"name": "learner", "kind": LEARNER, "spans": _updates(activity, since, until)},
