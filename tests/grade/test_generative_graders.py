@@ -307,5 +307,7 @@ def test_the_anchor_sees_the_answers_only_and_its_failure_scores_nobody():
     assert "secret" not in asked[0] and asked[0].count("<<<answer ") == 2
     lonely = Teacher(arithmetic.anchor()).grade("q", ["1+1=2"])
     assert lonely[0].score is None and "judge" in lonely[0].detail
-    few = Scripted(lambda p: '{"criteria": ["x"]}' if '"criteria"' in p else '{"answer": "x"}')
-    assert Teacher(few, Judge(deaf)).grade("q", ["a"])[0].status == "unreadable"
+    for items in (["x"], ["x", "x"], ["x", ""], ["x", 1], ["x", "y", "z"]):
+        says = json.dumps({"criteria": items})
+        anchor = Scripted(lambda p, s=says: s if '"criteria"' in p else '{"answer": "x"}')
+        assert Teacher(anchor, Judge(deaf), most=2).grade("q", ["a"])[0].status == "unreadable", items
