@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from rollwright.lab.simulate import SimulationReport, simulate
+from rollwright.lab.simulate import SimulationReport, StepTimes, simulate
 from rollwright.lab.simulation.setup import Scheduler, Setup
 
 
 class Row(msgspec.Struct, frozen=True):
-    """What a scheduler did on a setup, warm-up left out.
+    """What a scheduler did on a setup, without the warm-up and the last ``num_ahead`` steps.
 
     Args:
         tokens_per_second: response tokens trained on; rollout_rate: over the time of the rollouts alone.
@@ -47,7 +47,10 @@ def compare(
     rows: list[Row] = []
     for scheduler in schedulers:
         report = simulate(*scheduler.build(setup))
-        rows.append(_row(scheduler.name, report, setup.num_warm, rows[0] if rows else None))
+        # The last steps roll out alone, where the others had the next ones beside them.
+        last = max(setup.num_warm + 1, len(report.steps) - scheduler.num_ahead)
+        steps = report.steps[setup.num_warm : last]
+        rows.append(_row(scheduler.name, report, steps, rows[0] if rows else None))
         if on_row is not None:
             on_row(rows[-1])
     return rows
@@ -57,8 +60,7 @@ def _over(amount: float, whole: float) -> float:
     return amount / whole if whole else 0.0
 
 
-def _row(name: str, report: SimulationReport, num_warm: int, first: Row | None) -> Row:
-    steps = report.steps[num_warm:]
+def _row(name: str, report: SimulationReport, steps: Sequence[StepTimes], first: Row | None) -> Row:
     rolling = sum(step.rollouts_seconds for step in steps)
     seconds = rolling + sum(step.learn_seconds for step in steps)
     num_trained = sum(step.num_trained for step in steps)
