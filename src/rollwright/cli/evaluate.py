@@ -32,7 +32,7 @@ def evaluate(
     num: int = 200,
     samples: int = 4,
     split: Literal["test", "train"] = "test",
-    perturb: tuple[str, ...] = (),
+    perturb: Annotated[tuple[str, ...], Parameter(negative="")] = (),
     base: Path | None = None,
     difficulty: Annotated[bool, Parameter(negative="")] = False,
     seed: int = 0,
