@@ -310,4 +310,7 @@ def test_the_anchor_sees_the_answers_only_and_its_failure_scores_nobody():
     for items in (["x"], ["x", "x"], ["x", ""], ["x", 1], ["x", "y", "z"]):
         says = json.dumps({"criteria": items})
         anchor = Scripted(lambda p, s=says: s if '"criteria"' in p else '{"answer": "x"}')
-        assert Teacher(anchor, Judge(deaf), most=2).grade("q", ["a"])[0].status == "unreadable", items
+        assert (
+            Teacher(anchor, Judge(Scripted(lambda _: '{"met": true}')), most=2).grade("q", ["a"])[0].status
+            == "unreadable"
+        ), items
