@@ -47,19 +47,16 @@ def test_the_repositories_pass_their_tests(name: str) -> None:
 
 def test_expected_values_by_hand() -> None:
     """Oracle: hand, one for each repository: the files could all be wrong in the same way as their tests."""
-    tests = {
-        (name, *map(repr, test[:2])): test[2] for name, (_, every) in REPOSITORIES.items() for test in every
-    }
-    right = {
-        ("bank", "account:fee", ([["out", 7], ["in", 9], ["out", 11]], 50)): 4,  # lowest -9; 450 // 100
-        ("words", "count:share", ("a b c", "c")): 33,
-        ("grid", "walk:bumps", ("RRRDDD", 2)): 4,
-        ("dates", "calendar_days:day_of_year", (2024, 3, 1)): 61,  # 31 + 29 + 1
-        ("stock", "orders:serve", ({"a": 2}, [["a", 1], ["b", 1]])): [{"a": 1}, ["b"]],
-        ("scores", "report:above", ([1, 9, 2, 8],)): 2,  # the median is 5
-    }
-    for (name, function, args), value in right.items():
-        assert tests[name, repr(function), repr(args)] == value
+    right = [
+        ("bank", "account:fee", ([["out", 7], ["in", 9], ["out", 11]], 50), 4),  # lowest -9; 450 // 100
+        ("words", "count:share", ("a b c", "c"), 33),
+        ("grid", "walk:bumps", ("RRRDDD", 2), 4),
+        ("dates", "calendar_days:day_of_year", (2024, 3, 1), 61),  # 31 + 29 + 1
+        ("stock", "orders:serve", ({"a": 2, "b": 1}, [["a", 2], ["a", 1], ["b", 1]]), [{}, ["a"]]),
+        ("scores", "report:above", ([1, 9, 2, 8],), 2),  # the median is 5
+    ]
+    for name, *test in right:
+        assert test in [list(one[:3]) for one in REPOSITORIES[name][1]], test
 
 
 @pytest.mark.slow
@@ -186,18 +183,14 @@ def test_a_failing_sandbox_is_no_grade(monkeypatch: pytest.MonkeyPatch) -> None:
 
 COMMANDS = st.sampled_from(
     [
-        "test",
-        "read ledger.py",
-        "read year.py",
-        "set ledger.py 2     result = 1",
-        "set x",
-        "write year.py\nx = 1",
+        *("test", "read ledger.py", "read year.py", "set ledger.py 2     result = 1", "set x", "read"),
+        *("write year.py\nx = 1", "write split.py\n", "done?", "", "set move.py 1", "\n\ntest\n"),
+        "set rank.py 2   return []",
     ]
-    + ["write split.py\n", "done?", "", "set move.py 1", "read", "set rank.py 2   return []", "\n\ntest\n"]
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.integers(0, 30), st.lists(COMMANDS, max_size=5), st.integers(0, 5))
 def test_replay_and_fork_agree(number: int, turns: list[str], at: int) -> None:
     """Metamorphic: the same commands, from the start or from a state in the middle, give equal states."""
@@ -215,12 +208,12 @@ def test_the_demonstrator() -> None:
     """Oracle: the grader: without noise it mends every bug; with noise half of its slips are given up."""
     rng, solved = np.random.default_rng(0), []
     for noise in (0.0, 1.0):
-        for number in range(16):
+        for number in range(8):
             task_id = f"repair/test/{number}"
             episode = TASK.demonstrate(task_id, rng, noise)
             state, said = played(TASK, task_id, list(episode[::2]))
             assert said == list(episode[1::2])
             solved.append(TASK.grade(task_id, state, episode[::2], False).score)
-    assert solved[:16] == [1.0] * 16 and 2 < sum(solved[16:]) < 14
+    assert solved[:8] == [1.0] * 8 and 1 <= sum(solved[8:]) <= 7
     with pytest.raises(ConfigError):
         repair(max_turns=1)
