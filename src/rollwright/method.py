@@ -81,6 +81,11 @@ class Method:
         return self.declares.union(*(getattr(stage, "declares", ()) for _, stage in self.stages()))
 
     @property
+    def policies(self) -> tuple[str, ...]:
+        """The policies that its stages ask for and that learn."""
+        return getattr(self.generate, "policies", ("policy",))
+
+    @property
     def max_flying(self) -> int | None:
         """How many asks for tokens may fly at once; None is any number."""
         limits = [limit for stage in self.control if (limit := getattr(stage, "max_flying", None))]

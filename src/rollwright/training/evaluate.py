@@ -15,7 +15,7 @@ from rollwright.lab.statistics import interval
 from rollwright.method import Method
 from rollwright.runner import Runner, Settings
 from rollwright.stages.allocate.even import Even
-from rollwright.stages.generate.independent import Independent
+from rollwright.stages.generate.take_turns import TakeTurns
 from rollwright.stages.replay.fresh import Fresh
 from rollwright.stages.select.shuffled import Shuffled
 from rollwright.tree import Group, Sampling, TaskId
@@ -56,6 +56,7 @@ def evaluate(
     num_samples: int = 1,
     sampling: Sampling | None = None,
     drive: Callable[[Runner], object] | None = None,
+    policies: Sequence[str] = ("policy",),
 ) -> tuple[Evaluation, list[Group]]:
     """Roll out each task ``num_samples`` times and grade; the tokens get the fate evaluation.
 
@@ -64,13 +65,15 @@ def evaluate(
 
     Args:
         drive: runs the runner to its end where another driver than the inline one does it.
+        policies: who speaks, by turns (`TakeTurns`).
 
     Raises:
         DataError: there are no tasks.
     """
     if not tasks:
         raise DataError("evaluation: there are no held-out tasks; expected at least one")
-    method = Method("evaluation", Shuffled(), Even(num_samples), Independent(), Fresh(), None, None)
+    generate = TakeTurns(tuple(policies))
+    method = Method("evaluation", Shuffled(), Even(num_samples), generate, Fresh(), None, None)
     settings = dataclasses.replace(
         settings,
         tasks=tuple(tasks),

@@ -184,7 +184,10 @@ class Training:
         for temperature, samples in ((1.0, config.eval_samples), (0.0, 1)):
             sampling = Sampling(temperature, stop_strings=stops)
             drive = partial(parts.drive_evaluation, engine=engine)
-            result, _ = evaluate(engine, parts.world, parts.settings, tasks, samples, sampling, drive)
+            policies = parts.method.policies
+            result, _ = evaluate(
+                engine, parts.world, parts.settings, tasks, samples, sampling, drive, policies
+            )
             results.append(result)
         return results[0], results[1]
 

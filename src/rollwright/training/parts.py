@@ -189,11 +189,18 @@ def build(config: RunConfig) -> Parts:
         ConfigError, ModelError, DataError: a name or value that cannot run, before anything is sampled.
     """
     if config.driver == "ray":
+        if len(policies := plan_of(config)[0].policies) > 1:
+            raise ConfigError(f"driver 'ray' trains one policy; method {config.method!r} has {policies}")
         # Nothing of Ray is imported by any other run.
         from rollwright.training.on_ray import build_on_ray
 
         return build_on_ray(config)
-    return build_here(config)
+    parts = build_here(config)
+    if len(parts.method.policies) == 1:
+        return parts
+    from rollwright.training.several import SeveralParts
+
+    return SeveralParts.of(parts)
 
 
 def build_here(config: RunConfig) -> Parts:

@@ -22,14 +22,16 @@ class TakeTurns:
         policies: their names, in the order in which they speak, ≥ 1.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or one twice.
     """
 
     policies: tuple[str, ...] = ("policy",)
 
     def __post_init__(self) -> None:
-        if not self.policies:
-            raise ConfigError("TakeTurns: policies = (); expected the name of at least one")
+        if not self.policies or len(set(self.policies)) < len(self.policies):
+            raise ConfigError(
+                f"TakeTurns: policies = {self.policies}; expected at least one name, none twice"
+            )
 
     def plan(self, view: PlanView, num: int, rng: np.random.Generator) -> Plan:
         nodes: Sequence[Node] = ()
