@@ -73,7 +73,7 @@ class DecodingPolicy:
                 raise ConfigError(f"decoding policy: {name} = {getattr(self, name)!r}; expected at least 1")
         if not self.temperature > 0 or not self.power >= 0:
             raise ConfigError(
-                f"decoding policy: temperature {self.temperature!r}, power {self.power!r}; expected > 0 and ≥ 0"
+                f"decoding policy: temperature {self.temperature!r}, power {self.power!r}; expected > 0, ≥ 0"
             )
         for name, known in (("propose", get_args(Propose)), ("prune", get_args(Prune))):
             if getattr(self, name) not in known:
