@@ -17,6 +17,7 @@ from rollwright.config_sections import (
     FailureConfig,
     OverlapConfig,
     SamplingConfig,
+    ServerConfig,
     SwarmConfig,
 )
 from rollwright.drive.ray.settings import CrewSettings
@@ -67,7 +68,7 @@ class RunConfig:
         address: of a running Ray cluster, ``"auto"`` for this machine's; None starts one for the run.
         out: run folder of a new run; None is a new one under ``runs/``.
         resume: run folder to go on with; None starts a new run.
-        sampling, deadlines, failures, overlap, ray, swarm, rewards: sections of their own.
+        sampling, deadlines, failures, overlap, ray, server, swarm, rewards: sections of their own.
         budget: limits by unit (`rollwright.ledger.Unit`), each ≥ 0; a unit that is not named has none.
         method_options: the method's own options.
         task_options: the task's own options.
@@ -115,6 +116,7 @@ class RunConfig:
     failures: FailureConfig = field(default_factory=FailureConfig)
     overlap: OverlapConfig = field(default_factory=OverlapConfig)
     ray: CrewSettings = field(default_factory=CrewSettings)
+    server: ServerConfig = field(default_factory=ServerConfig)
     swarm: SwarmConfig = field(default_factory=SwarmConfig)
     rewards: RewardSettings = field(default_factory=RewardSettings)
     budget: dict[str, float] = field(default_factory=dict)
@@ -138,6 +140,7 @@ _SECTIONS: dict[str, type] = {
     "failures": FailureConfig,
     "overlap": OverlapConfig,
     "ray": CrewSettings,
+    "server": ServerConfig,
     "swarm": SwarmConfig,
     "rewards": RewardSettings,
 }

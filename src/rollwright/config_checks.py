@@ -172,6 +172,10 @@ def check(config: RunConfig) -> None:
                 f"{' and '.join(names)} given with driver = {config.driver!r}; expected driver = 'ray', or "
                 "leave them out"
             )
+    if config.driver == "ray" and config.server.url:
+        raise ConfigError("server.url given with driver = 'ray'; expected one of the two")
+    if not config.server.url and config.server != type(config.server)():
+        raise ConfigError("[server] given without server.url; give its address, or leave it out")
     if config.resume is not None and not config.checkpoint_every:
         raise ConfigError(
             "resume needs checkpoints: given resume with checkpoint_every = 0; set checkpoint_every to 1 or "

@@ -81,6 +81,23 @@ class SwarmConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """A server that samples, in place of the engine in this process.
+
+    Args:
+        url: its address; empty samples in this process. It must take weights over HTTP: `rollwright serve`,
+            SGLang.
+        model: the served model's name; empty takes the only one.
+        weights: the folder in which checkpoints are handed over, which the server must see under the same
+            path; empty is a temporary one, for a server on this machine.
+    """
+
+    url: str = ""
+    model: str = ""
+    weights: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class OverlapConfig:
     """How rollouts, grades and updates overlap with driver ``"async"``.
 

@@ -17,6 +17,7 @@ from rollwright.config import (
     OverlapConfig,
     RunConfig,
     SamplingConfig,
+    ServerConfig,
     SwarmConfig,
     load_config,
 )
@@ -103,6 +104,9 @@ OVERLAP = {
     "overlap.graders": 2,
     "overlap.environments": 3,
     "overlap.publish": "drain",
+    "server.url": "http://127.0.0.1:9",
+    "server.model": "served",
+    "server.weights": "handed-over",
 }
 
 
@@ -130,6 +134,7 @@ def test_every_key_is_a_flag(rollwright, started) -> None:
         "failures": FailureConfig,
         "overlap": OverlapConfig,
         "ray": CrewSettings,
+        "server": ServerConfig,
         "swarm": SwarmConfig,
         "rewards": RewardSettings,
     }

@@ -196,6 +196,10 @@ def build(config: RunConfig) -> Parts:
 
         return build_on_ray(config)
     parts = build_here(config)
+    if config.server.url:
+        from rollwright.training.served import ServedParts
+
+        return ServedParts.of(parts)
     if len(parts.method.policies) == 1:
         return parts
     from rollwright.training.several import SeveralParts
