@@ -192,9 +192,10 @@ def _target(result: Result) -> str:
         rows.append((arm.label, f"{one.num_reached} of {one.num}" if one else "-", *cells, ratio_text(arm)))
     head = ("arm", "reached", *AXES.values(), "against the baseline")
     text = (
-        f"The target is {how}. Median of the Kaplan-Meier curve with its 95% bootstrap interval over seeds; "
-        "runs that never reached it count as more than they spent. Last column: ratio of restricted means "
-        "with its paired bootstrap interval, on the axis of the budget, below 1 is cheaper."
+        f"The target is {how}. Median of the Kaplan-Meier curve with its interval over seeds (95%; the least "
+        "and the largest of fewer than six); runs that never reached it count as more than they spent. Last "
+        "column: ratio of restricted means with its paired bootstrap interval, on the axis of the budget; "
+        "below 1 is cheaper."
     )
     return f"<h2>What {100 * result.target:.1f}% success takes</h2>{_muted(text)}{_table(head, rows)}"
 

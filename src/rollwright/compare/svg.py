@@ -48,7 +48,7 @@ class Frame:
         return HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * (inside - self.y0) / ((self.y1 - self.y0) or 1)
 
 
-def ticks(low: float, high: float, num: int = 5) -> list[float]:
+def ticks(low: float, high: float, num: int = 6) -> list[float]:
     """Return round numbers between low and high, about ``num`` of them."""
     if not high > low:
         return [low]
