@@ -72,7 +72,7 @@ class GymnasiumEnv:
 
     def signature(self) -> str:
         """Return the signature of all that the environment holds, its generator and its clock included."""
-        return signature([vars(layer) for layer in _layers(self.env)])
+        return signature(vars(self.env))
 
     def sample_turn(self, rng: Any) -> str:
         space = self.env.action_space
@@ -165,13 +165,6 @@ def _make(env_id: str, settings: dict[str, Any]) -> Any:
         raise ConfigError(f"Gymnasium does not make {env_id!r}: {error}") from error
     except TypeError as error:
         raise ConfigError(f"{env_id} refuses the settings {settings}: {error}") from error
-
-
-def _layers(env: Any) -> list[Any]:
-    found = [env]
-    while hasattr(found[-1], "env") and found[-1].env is not found[-1]:
-        found.append(found[-1].env)
-    return found
 
 
 def _values(observation: Any) -> str:
