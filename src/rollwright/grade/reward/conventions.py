@@ -228,7 +228,8 @@ def _verl(call: Call) -> tuple[str, str, Any, dict[str, Any]]:
     places += [(row, "ground_truth"), (row, "answer")]
     for place, key in places:
         if key in place:
-            extra = {**(row.get("extra_info") or {}), "num_turns": len(call.turns)}
+            known = {"num_turns": len(call.turns), "rollout_reward_scores": {}}
+            extra = {**(row.get("extra_info") or {}), **known}
             return str(row.get("data_source", call.task)), call.completion, place[key], extra
     raise _Missing(
         "needs a ground truth: the row has neither reward_model.ground_truth nor ground_truth nor answer"

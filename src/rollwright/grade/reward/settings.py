@@ -18,7 +18,7 @@ class RewardSettings:
             is killed and replaced; ``"thread"`` calls them in this process; ``"auto"`` uses processes for
             whatever a fresh process can import.
         workers: worker processes, ≥ 0; 0 is one for each core. They start when first needed.
-        memory_mb: the address space of each worker, MiB, ≥ 1.
+        memory_mb: the address space of each worker, MiB, ≥ 1; a function that uses a GPU needs far more.
         conversational: give TRL's functions lists of messages instead of text.
         weights: factor of a function's score in the sum, by the function's name; others have 1.
 
@@ -29,7 +29,7 @@ class RewardSettings:
     timeout_s: float = 60.0
     isolation: Literal["auto", "process", "thread"] = "auto"
     workers: int = 0
-    memory_mb: int = 8192
+    memory_mb: int = 16384
     conversational: bool = False
     weights: dict[str, float] = field(default_factory=dict)
 
