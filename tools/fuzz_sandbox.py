@@ -167,28 +167,28 @@ class Watch:
         self.marker.chmod(0o666)
         self.host = host
 
-    def changed(self, own: set[int], num_fds: int) -> list[str]:
+    def changed(self, num_own: int, num_fds: int) -> list[str]:
         """Return the rules that are broken now."""
         found = []
         if not self.marker.is_file() or self.marker.read_text() != "as it was":
             found.append("a file of the machine was changed")
         if extra := sorted(path.name for path in self.host.iterdir() if path.name != "marker"):
             found.append(f"files were made on the machine: {extra}")
-        if left := settled(own):
+        if left := settled(num_own):
             found.append(f"processes are left: {left}")
         if (now := len(os.listdir("/proc/self/fd"))) > num_fds:  # noqa: PTH208
             found.append(f"{now - num_fds} descriptors are left open")
         return found
 
 
-def settled(own: set[int]) -> list[str]:
-    """Return descendants beyond our own, once those that are just going have had a moment to go."""
-    for _ in range(20):
-        extra = set(descendants(os.getpid())) - own
-        if not extra:
+def settled(num_own: int) -> list[str]:
+    """Return our descendants if there are more than the slots' own, once those that are going had time to."""
+    for _ in range(50):
+        found = descendants(os.getpid())
+        if len(found) <= num_own:
             return []
         time.sleep(0.1)
-    return [f"{pid} {name_of(pid)}" for pid in extra]
+    return [f"{pid} {name_of(pid)}" for pid in found]
 
 
 def name_of(pid: int) -> str:
@@ -245,7 +245,7 @@ def fuzz(
     with Sandbox(slots, limits, isolation) as sandbox:
         sandbox.warm()
         sandbox.map([Program("pass")] * slots)
-        own, num_fds = set(descendants(os.getpid())), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        num_own, num_fds = len(descendants(os.getpid())), len(os.listdir("/proc/self/fd"))  # noqa: PTH208
         while time.monotonic() < end:
             batch = [hostile(rng, host) for _ in range(BATCH)]
             began = time.monotonic()
@@ -256,12 +256,12 @@ def fuzz(
                 if rule := broken_rule(program, outcome, is_slow):
                     findings += 1
                     print(f"{rule}\n{program.code[len(HEAD) :]}\n", flush=True)
-            for rule in watch.changed(own, num_fds):
+            for rule in watch.changed(num_own, num_fds):
                 findings += 1
                 print(
                     f"{rule}, after one of:", *(p.code[len(HEAD) :] for p in batch), sep="\n---\n", flush=True
                 )
-                own = set(descendants(os.getpid()))
+                num_own = max(num_own, len(descendants(os.getpid())))
             if sandbox.run(Program("print(6 * 7)")).stdout != "42\n":
                 findings += 1
                 print("a plain program does not run any more", flush=True)

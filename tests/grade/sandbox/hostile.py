@@ -103,7 +103,7 @@ BATTERY = {
     "traps for the clean-up": Hostile(
         "import os\nos.makedirs('a/b/c')\nopen('a/b/c/f', 'w').close()\nos.symlink('/tmp', 'a/out')\n"
         "os.symlink('/tmp/secret.txt', 'a/secret')\nos.chmod('a/b/c', 0)\nos.chmod('a/b', 0)\n"
-        "os.chmod('a', 0)\nprint('set')",
+        "os.chmod('a', 0)\nos.chmod('.', 0)\nprint('set')",
         "done",
         "set",
     ),

@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import select
-import shutil
 import socket
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import rollwright
-from rollwright.grade.sandbox import values, wire
+from rollwright.grade.sandbox import processes, values, wire
 from rollwright.grade.sandbox.ended import Run, outcome_of
 from rollwright.grade.sandbox.program import Limits, Outcome, Program
 
@@ -112,7 +111,7 @@ class Slot:
             self.process.wait()
         with self._in_use:
             self._control.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        processes.remove_tree(self.folder)
 
     def run(self, program: Program, limits: Limits) -> Outcome:
         """Run one program to its end.

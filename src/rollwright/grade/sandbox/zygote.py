@@ -15,7 +15,6 @@ import json
 import os
 import random
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -198,17 +197,8 @@ def _clean(place: init.Place) -> str | None:
         processes.kill_user(place.uid, place.gid)
     if not processes.kill_descendants():
         return "processes of the program could not be killed"
-    return _remove(place.folder / "work")
-
-
-def _remove(folder: Path) -> str | None:
-    """Remove a program's folder, whatever rights it has taken off its files. Links are not followed."""
-    for parent, names, _ in os.walk(folder):
-        for name in names:
-            if not (path := Path(parent, name)).is_symlink():
-                path.chmod(0o700)
-    shutil.rmtree(folder, ignore_errors=True)
-    return f"{folder} could not be removed" if folder.exists() else None
+    folder = place.folder / "work"
+    return None if processes.remove_tree(folder) else f"{folder} could not be removed"
 
 
 if __name__ == "__main__":
