@@ -211,6 +211,18 @@ def test_override_text(text, expected):
     assert parse_override(text) == expected
 
 
+def test_settings_of_rewards_need_a_reward(tmp_path):
+    """Oracle: nothing is accepted and ignored; out of range is refused with the key; the table is read."""
+    file = tmp_path / "c.toml"
+    file.write_text('task = "lake"\n[rewards]\ntimeout_s = 5\n[rewards.weights]\nf = 2\n')
+    with pytest.raises(ConfigError, match=r"\[rewards\] given without reward"):
+        load_config(file)
+    config = load_config(file, {"reward": "r.py:f"})
+    assert config.rewards.timeout_s == 5.0 and config.rewards.weights == {"f": 2.0}
+    with pytest.raises(ConfigError, match=r"rewards\.timeout_s: given 0"):
+        load_config(file, {"reward": "r.py:f", "rewards.timeout_s": 0})
+
+
 def test_override_without_value():
     """Oracle: the message."""
     for text in ("lr", "=3"):
