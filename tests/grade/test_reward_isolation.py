@@ -118,6 +118,15 @@ def test_what_a_killed_function_started_is_ended_too(file, tmp_path):
     raise AssertionError(f"process {pid} runs on")
 
 
+def test_a_file_may_import_what_lies_beside_it(tmp_path):
+    """By hand: here and in the worker."""
+    (tmp_path / "helper_of_mine.py").write_text("WORTH = 0.25\n")
+    path = tmp_path / "uses.py"
+    path.write_text("import helper_of_mine\ndef f(completion):\n    return helper_of_mine.WORTH\n")
+    verdict = load_reward(f"{path}:f", QUICK)("p", "c")
+    assert (verdict.score, verdict.settings["isolation"]) == (0.25, "process")
+
+
 def test_an_edited_file_is_loaded_again(file, tmp_path):
     """By hand: workers stay warm between rewards, and do not keep an old version of the file."""
     path = tmp_path / "one.py"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +14,7 @@ from rollwright.errors import ConfigError, UnknownName
 
 
 def load_module(path: str | Path) -> ModuleType:
-    """Run a Python file of the user as a module.
+    """Run a Python file of the user as a module; it may import what lies beside it.
 
     Raises:
         ConfigError: there is no such file, or it fails while it is loaded.
@@ -24,6 +25,9 @@ def load_module(path: str | Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"rollwright_user_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path} is not a Python file; its name must end in .py")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # at the end, so that nothing of ours is hidden
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
