@@ -15,6 +15,26 @@ GOLDEN = {
         "a4.12\nb2.43\nc.234\nd342.\n",
         "a4.32\nb32..\nc1.24\nd..13\n",
     ),
+    "wordle": (
+        "bone acid real wore army open hand dish grid mail aged paid\n",
+        "rail hail bend vine fail tune hair sail slow kick mail mind\n",
+        "mane meet late dirt lake wool tiny lame body cane rake lane\n",
+    ),
+    "keys": (
+        ".G.#...\n...#.x.\n...X.S.\nc6\n",
+        ".x.\nS..\nX##\n..G\n...\n...\nb1\n",
+        ".Sx\n##X\n..G\n...\na2\n",
+    ),
+    "search": (
+        "seat of the employer of the mayor of Buse?\n",
+        "birthplace of the mayor of the birthplace of Ropi?\n",
+        "mayor of the birthplace of Venu?\n",
+    ),
+    "shop": (
+        "gus: cancel order 65\n",
+        "ann: cancel order 72\n",
+        "ida: where is order 95?\n",
+    ),
 }
 
 
