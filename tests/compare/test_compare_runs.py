@@ -64,6 +64,13 @@ def test_all_runs_are_made_once(tmp_path: Path) -> None:
     again.run(2)
     assert {(label, seed) for label, seed, _ in ends} == {(arm.label, 2) for arm in plan.arms}
     assert set(starts(plan, tmp_path).values()) == {1}
+    short = again.plan.folder(tmp_path, plan.arms[0], 1) / "metrics.jsonl"
+    whole = short.read_text()
+    short.write_text("".join(whole.splitlines(keepends=True)[:3]))  # it ended early: over, but no result
+    third, ends = comparison(again.plan, tmp_path)
+    third.run(1)
+    assert ends == [] and 1 not in outcomes(third.plan, list(third.runs.values()))[plan.arms[0].label]
+    short.write_text(whole)
     found = outcomes(again.plan, list(again.runs.values()))
     gaps = [found["dapo@lr=0.02"][seed] - found["grpo@lr=0.01"][seed] for seed in range(3)]
     assert gaps == pytest.approx([0.1] * 3)  # the noise of a seed is the same in both

@@ -12,7 +12,7 @@ from compare_help import evaluation_row, plan_of, rising, step_row, write_run
 
 from rollwright.compare.export import POINTS, REPORT, RESULT, write
 from rollwright.compare.reading import area, at_amount, read_points, read_run
-from rollwright.compare.result import Result, read_runs, result_of
+from rollwright.compare.result import Result, outcome, read_runs, result_of
 from rollwright.compare.sequential import SequentialTest
 from rollwright.errors import DataError
 
@@ -70,6 +70,10 @@ def test_states_of_runs(tmp_path: Path) -> None:
     assert [run.state for run in runs] == ["done", "missing", "missing", "unfinished", "missing", "missing"]
     assert (runs[0].num_updates, runs[0].spent["rollouts"], runs[0].fates["trained"]) == (2, 11, 110)
     assert runs[0].path == done and runs[1].points == ()
+    few = write_run(plan, tmp_path, 1, 1, rising(1, 3)[:3])  # 60 of 100 tokens: the last step was made, say
+    short = read_run(few, "dapo", 1, "sampled_tokens", plan.points())
+    assert short.state == "short" and "before its budget was spent" in short.reason
+    assert outcome(plan, short) is None
     (done / "metrics.jsonl").unlink()
     assert read_run(done, "grpo", 0, "sampled_tokens", [50]).points == ()
 

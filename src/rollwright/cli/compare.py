@@ -73,7 +73,9 @@ def compare(
         resume: Folder of a comparison to go on with, or to report again.
     """
     console = Console()
-    plan, folder = _plan(task, methods, budget, seeds, points, drop_one, out, resume, overrides(flags))
+    plan, folder = _plan(
+        task, methods, budget, seeds, points, drop_one, out, resume, overrides(flags), console
+    )
     from rollwright.compare.plan import check, save
     from rollwright.compare.run import Comparison
     from rollwright.compare.sequential import SequentialTest
@@ -103,6 +105,7 @@ def _plan(
     out: Path | None,
     resume: Path | None,
     settings: dict[str, Any],
+    console: Console,
 ) -> tuple[Plan, Path]:
     """Return the plan, whole: new, or as a folder has it with what was added."""
     import dataclasses
@@ -132,7 +135,7 @@ def _plan(
         raise ConfigError(f"compare: {', '.join(missing)} not given; see `rollwright compare --help`")
     arms = parse_arms(methods)
     if drop_one:
-        arms = _ablated(task, arms)
+        arms = _ablated(arms, console)
     values = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
     plan = Plan(task, arms, parse_budget(budget), as_seeds(seeds or "5"), points, values)
     folder = out or _new_folder(plan)
@@ -141,8 +144,8 @@ def _plan(
     return plan, folder
 
 
-def _ablated(task: str, arms: tuple[Any, ...]) -> tuple[Any, ...]:
-    from rollwright.ablation import parts
+def _ablated(arms: tuple[Any, ...], console: Console) -> tuple[Any, ...]:
+    from rollwright.ablation import parts, without
     from rollwright.compare.plan import ablate
     from rollwright.discovery import load_method
 
@@ -150,7 +153,14 @@ def _ablated(task: str, arms: tuple[Any, ...]) -> tuple[Any, ...]:
         raise ConfigError(
             f"--drop-one: given {len(arms)} methods; expected one, whose parts are left out in turn"
         )
-    found = parts(load_method(arms[0].method, **arms[0].options))
+    method = load_method(arms[0].method, **arms[0].options)
+    found = []
+    for name in parts(method):
+        try:
+            without(method, name)
+            found.append(name)
+        except ConfigError as error:  # another part needs it, so there is no such arm
+            console.print(f"not left out: {error}", soft_wrap=True, highlight=False, markup=False)
     if not found:
         raise ConfigError(f"--drop-one: {arms[0].label} is plain GRPO, which has no part to leave out")
     return ablate(arms[0], found)

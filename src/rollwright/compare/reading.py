@@ -20,6 +20,7 @@ from rollwright.store.layout import CONFIG, METRICS
 from rollwright.store.rows import load_rows
 
 Row = dict[str, Any]
+_OPEN = "it has not come to its end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class Run:
     Args:
         label, seed: which.
         path: its folder.
-        state: ``"done"``, ``"unfinished"`` or ``"missing"``.
+        state: ``"done"``, ``"short"`` (it ended, but not because its budget was spent), ``"unfinished"`` or
+            ``"missing"``.
         reason: why it ended.
         points: evaluations, as far as it came.
         spent: of every unit of the ledger, at its last step.
@@ -87,6 +89,7 @@ def read_run(path: Path, label: str, seed: int, unit: str, amounts: Sequence[flo
     last = steps[-1] if steps else {}
     spent = {u.value: float(last.get(f"spent_{u.value}") or 0) for u in Unit}
     points = read_points(rows, unit, amounts, is_done=reason is not None)
+    is_short = reason is not None and spent[unit] < amounts[-1]
     spent[Unit.SECONDS.value] -= sum(
         row.get("evaluation_s") or 0 for row in rows if row["kind"] == "evaluation"
     )
@@ -94,8 +97,8 @@ def read_run(path: Path, label: str, seed: int, unit: str, amounts: Sequence[flo
         label=label,
         seed=seed,
         path=path,
-        state="unfinished" if reason is None else "done",
-        reason=reason or "it has not come to its end",
+        state="unfinished" if reason is None else "short" if is_short else "done",
+        reason=f"it ended before its budget was spent: {reason}" if is_short else reason or _OPEN,
         points=points,
         spent=spent,
         fates={fate.value: int(last.get(f"fate_{fate.value}") or 0) for fate in Fate},

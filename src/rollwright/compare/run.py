@@ -50,7 +50,7 @@ class Comparison:
         self._arms = {arm.label: arm for arm in plan.arms}
         for key in self.keys:
             self._read(key)
-        self._waiting = [key for key in self.keys if self.runs[key].state != "done"]
+        self._waiting = [key for key in self.keys if self.runs[key].state not in ("done", "short")]
 
     @property
     def num_cores(self) -> int:
