@@ -142,6 +142,16 @@ def test_the_same_program_gives_the_same_output(sandbox: Sandbox) -> None:
     assert len({outcome.stdout for outcome in sandbox.map([Program(code)] * 8)}) == 1
 
 
+def test_shared_pages_count_once(sandbox: Sandbox) -> None:
+    """By hand: 20 forks of a process of 60 MB hold no more than it, until they write to their pages."""
+    head = "import os, time\nx = bytearray(60_000_000)\nfor _ in range(20):\n    if os.fork() == 0:\n"
+    tail = "        time.sleep(0.4); os._exit(0)\ntime.sleep(0.3); print('well')"
+    limits = Limits(timeout_s=20, memory_mb=256)
+    assert sandbox.run(Program(head + tail), limits).stdout == "well\n"
+    written = head + "        x[::4096] = x[::4096]\n" + "        time.sleep(30)\ntime.sleep(30)"
+    assert sandbox.run(Program(written), limits).ending is Ending.MEMORY
+
+
 def test_order_and_slots(sandbox: Sandbox) -> None:
     """By hand: outcomes come in the order of the programs, though the first one is the slowest."""
     codes = ["import time; time.sleep(0.5); print(0)", *(f"print({k})" for k in range(1, 9))]

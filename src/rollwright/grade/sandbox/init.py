@@ -142,7 +142,8 @@ def _over(folder: str | None, limits: dict[str, Any]) -> dict[str, Any] | None:
     num_threads, memory = processes.usage(pids)
     if num_threads > limits["num_processes"]:
         return {"hit": "processes", "detail": f"{num_threads} processes and threads at one time"}
-    if memory > limits["memory_mb"] << 20:
+    most = limits["memory_mb"] << 20
+    if memory > most and (memory := processes.fair_memory(pids)) > most:
         return {"hit": "memory", "detail": f"{memory >> 20} MiB in {len(pids)} processes"}
     if folder is not None and (size := processes.size_of(Path(folder))) > limits["file_mb"] << 20:
         return {"hit": "files", "detail": f"{size >> 20} MiB or too many files"}

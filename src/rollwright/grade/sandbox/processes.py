@@ -44,7 +44,10 @@ def _children(pid: int) -> list[int]:
 
 
 def usage(pids: Iterable[int]) -> tuple[int, int]:
-    """Return the threads of some processes, and the bytes of memory that are theirs and of no file."""
+    """Return the threads of some processes, and the bytes of memory that are of no file.
+
+    Pages that forks still share are counted for each, so the bytes are an upper bound.
+    """
     num_threads = memory = 0
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -53,6 +56,23 @@ def usage(pids: Iterable[int]) -> tuple[int, int]:
             pages = (_PROC / str(pid) / "statm").read_text().split()
             memory += max(0, int(pages[1]) - int(pages[2])) * _PAGE
     return num_threads, memory
+
+
+def fair_memory(pids: Iterable[int]) -> int:
+    """Return the bytes of memory of some processes, pages that several hold counted once.
+
+    Exact, and too slow to be asked for often. A process that cannot be looked into counts as `usage` says.
+    """
+    memory = 0
+    for pid in pids:
+        try:
+            lines = (_PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+            memory += sum(int(line.split()[1]) for line in lines if line.startswith("Pss_Anon:")) << 10
+        except (FileNotFoundError, ProcessLookupError):  # it is gone
+            continue
+        except (OSError, ValueError, IndexError):
+            memory += usage([pid])[1]
+    return memory
 
 
 def size_of(folder: Path) -> int:
