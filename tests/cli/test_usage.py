@@ -151,6 +151,11 @@ def test_every_key_is_a_flag(rollwright, started) -> None:
         assert {key: _get(started[number], key) for key in some} == some
 
 
+def test_help_says_no_default_that_is_none(rollwright) -> None:
+    """Oracle: the words of the help. Kills: the marker of a missing default shown to people."""
+    assert "MISSING" not in rollwright("train", "--help").out
+
+
 def test_flags_override_the_file_and_the_file_the_defaults(rollwright, started, tmp_path) -> None:
     """Oracle: the file read on its own, with the flags' keys replaced."""
     file = tmp_path / "c.toml"

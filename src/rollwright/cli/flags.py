@@ -75,18 +75,21 @@ def _table(name: str, fields: Mapping[str, Any]) -> Any:
 def _section(kind: Any, key: str) -> Any:
     texts, hints = arguments(kind), get_type_hints(kind)
     fields = {
-        field.name: Annotated[hints[field.name], _parameter(texts.get(field.name, ""), field.default, key)]
+        field.name: Annotated[hints[field.name], _parameter(texts.get(field.name, ""), _default(field), key)]
         for field in dataclasses.fields(kind)
     }
     return _table(kind.__name__, fields)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return None if field.default is dataclasses.MISSING else field.default
 
 
 def _flags() -> Any:
     texts, hints, fields = arguments(RunConfig), get_type_hints(RunConfig), {}
     for field in dataclasses.fields(RunConfig):
         name, hint = field.name, hints[field.name]
-        default = None if field.default is dataclasses.MISSING else field.default
-        parameter = _parameter(texts.get(name, ""), default, name)
+        parameter = _parameter(texts.get(name, ""), _default(field), name)
         if name == "task":
             continue
         if name == "budget":
