@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -12,14 +13,17 @@ from rollwright.cli.main import main
 from rollwright.config import from_values
 from rollwright.engine.shipped import CHECKPOINTS
 from rollwright.errors import ConfigError, UnknownName
+from rollwright.evaluate.decoding import DecodingPolicy, best, decode
 from rollwright.evaluate.measures import pass_at_k
 from rollwright.evaluate.measuring import (
     JOINT,
     Bench,
     Condition,
+    next_logp_of,
     parse_perturbations,
     prompt_features,
 )
+from rollwright.tree import Origin, Sampling
 
 MODEL = CHECKPOINTS / "lake"
 
@@ -97,6 +101,34 @@ def test_conditions_change_what_they_say_and_nothing_else(bench: Bench) -> None:
     num = [0]
     bench.take(1, on_graded=lambda: num.__setitem__(0, num[0] + 1))
     assert num == [len(bench.tasks)]
+
+
+def test_a_greedy_policy_is_the_engine(bench: Bench) -> None:
+    """Oracle: other implementation, the engine's greedy turn; and best-of-N never below one sample's logprob.
+
+    Kills: logits of another position than the last, texts of different lengths that mix.
+    """
+    from rollwright.training.evaluate import evaluate
+
+    settings = dataclasses.replace(bench.parts.settings, max_turns=1)
+    _, groups = evaluate(bench.parts.engine, bench.parts.world, settings, bench.tasks, 1, Sampling(0.0))
+    next_logp = next_logp_of(bench.parts.model)
+    for group in groups:
+        (t,) = group.trajectories
+        path = group.path(t.leaf)
+        mine = next(node for node, _ in path if node.origin is Origin.SAMPLED)
+        policy = DecodingPolicy(propose="top", max_tokens=mine.num_steps)
+        (found,), spent = decode(policy, next_logp, group.root.tokens, eos=-1)
+        assert found.tokens == mine.tokens and spent == mine.num_steps
+        assert found.logp == pytest.approx(sum(logps_of(next_logp, group, mine)))
+    texts, _ = decode(DecodingPolicy(width=6, max_tokens=3), next_logp, group.root.tokens, eos=-1)
+    assert best(texts).logp == max(text.logp for text in texts)
+
+
+def logps_of(next_logp, group, node) -> list[float]:
+    """Log probabilities of a node's tokens, one text at a time."""
+    prompt = group.root.tokens
+    return [float(next_logp([(*prompt, *node.tokens[:k])])[0][token]) for k, token in enumerate(node.tokens)]
 
 
 def test_features_of_prompts_by_hand(bench: Bench) -> None:

@@ -19,6 +19,7 @@ from rollwright.tree import Group, Sampling, TaskId
 
 if TYPE_CHECKING:
     from rollwright.engine.model import Decoder
+    from rollwright.evaluate.decoding import NextLogp
     from rollwright.tasks.api import Task
     from rollwright.training.evaluate import Evaluation
     from rollwright.training.parts import Parts
@@ -208,6 +209,24 @@ def samples_of(
                 answer=answers.get(t.leaf),
             )
     return found
+
+
+def next_logp_of(model: Decoder) -> NextLogp:
+    """Return a model as decoding policies see it (`rollwright.evaluate.decoding`).
+
+    Every text is computed anew at every step: simple and exact, for prompts of some hundred tokens.
+    """
+    import torch
+
+    def next_logp(texts: Sequence[tuple[int, ...]]) -> NDArray[np.float64]:
+        tokens = torch.tensor([token for text in texts for token in text], device=model.embed.device)
+        lengths = [len(text) for text in texts]
+        ends = torch.tensor(lengths, device=model.embed.device).cumsum(0) - 1
+        with torch.no_grad():
+            logits = model.logits(model.hidden_packed(tokens, lengths)[ends])
+        return np.asarray(torch.log_softmax(logits.double(), -1).cpu().numpy())
+
+    return next_logp
 
 
 FEATURES = ("entropy", "largest entropy", "surprise", "largest surprise", "log length")
