@@ -149,6 +149,22 @@ def test_coroutines_run_together_and_fail_alone():
     assert "within 2 s" in mixed[1].detail and "SystemExit" in mixed[2].detail
 
 
+def test_a_plain_function_around_a_coroutine():
+    """By hand: what a decorator returns is awaited, in either form; its exception is the function's."""
+
+    async def inner(worth):
+        await asyncio.sleep(0)
+        return 1 / worth
+
+    async def inner_list(num):
+        return [2.0] * num
+
+    reward = load_reward(lambda completion: inner(float(completion)), THREAD)
+    assert [v.score for v in reward.many(calls(("p", "4"), ("p", "0")))] == [0.25, None]
+    listed = load_reward(lambda completions: inner_list(len(completions)), THREAD)
+    assert [v.score for v in listed.many(calls(("p", "a"), ("p", "b")))] == [2.0, 2.0]
+
+
 def test_a_batch_that_fails_is_asked_again_one_by_one():
     """By hand: a list function that raises on one completion loses only that one; lengths must agree."""
 

@@ -167,9 +167,20 @@ def _values(function: Callable[..., Any], arguments: list[Any], limit_s: float |
 
 def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
-        return function(**arguments)
+        value = function(**arguments)
+        return _awaited(value) if inspect.isawaitable(value) else value
     except BaseException as error:  # sys.exit() in a reward function must not end the run
         return Answer(None, f"raised {type(error).__name__}: {error}")
+
+
+def _awaited(value: Any) -> Any:
+    """Return what a plain function's awaitable gives: it may wrap a coroutine function."""
+    import asyncio
+
+    async def wait() -> Any:
+        return await value
+
+    return asyncio.run(wait())
 
 
 def _single(function: Callable[..., Any], convention: Convention, call: Call) -> Any:
