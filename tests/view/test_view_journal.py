@@ -96,6 +96,17 @@ def test_a_running_run_is_followed(toy: Run, toy_path: Path, tmp_path: Path):
     run.close()
 
 
+def test_a_finished_run_is_not_folded(toy_path: Path):
+    """Oracle: hand: its shards hold all. Kills: a journal that is read, and torch loaded, for nothing."""
+    run = Run(toy_path)
+    run.ready()
+    run.status()
+    assert run._watch is None
+    assert run.timeline(0.0, None)["end"] >= 0.0 and not run._watch.is_folding
+    assert run.status()["notes"] == []
+    run.close()
+
+
 def test_a_journal_that_cannot_be_folded_is_said(toy_path: Path, tmp_path: Path):
     """Oracle: hand. Kills: rollouts left out in silence."""
     path = without_shards(shutil.copytree(toy_path, tmp_path / "run"))

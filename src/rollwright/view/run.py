@@ -96,8 +96,10 @@ class Run:
         """Take in what was written since the last look; cheap when that is nothing."""
         with self._lock:
             self._read_metrics()
+            self.database.refresh()  # what shards hold need not be looked for in the journal
             tail, key = self._tail()
-            self.database.refresh(tail, key)
+            if tail is not None:
+                self.database.refresh(tail, key)
 
     def _read_metrics(self) -> None:
         path = self.path / METRICS

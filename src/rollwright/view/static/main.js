@@ -67,7 +67,7 @@ function header({ parts }) {
       : null;
   replace(
     top,
-    h("a", { class: "brand", href: "#/" }, h("img", { src: "icon.svg", alt: "" }), h("span", {}, "rollwright")),
+    h("a", { class: "brand", href: "#/", "aria-label": "rollwright: all runs" }, h("img", { src: "icon.svg", alt: "" }), h("span", {}, "rollwright")),
     picker ?? (status ? h("span", { class: "runname" }, status.name) : null),
     h(
       "nav",

@@ -19,6 +19,8 @@ export class Scroller {
     this.element = h("div", { class: "scroller", role: "rowgroup", tabindex: "0", "aria-label": "Rows" }, this.space);
     this.pool = [];
     this.element.addEventListener("scroll", () => this.scrolled());
+    // Only once it stands still: to move the bar ends a smooth scroll.
+    this.element.addEventListener("scrollend", () => this.total * ROW > TALLEST && this.bar());
     this.element.addEventListener("click", (event) => {
       const found = event.target.closest("[data-place]");
       if (found) this.open((this.chosen = Number(found.dataset.place)));
@@ -75,8 +77,10 @@ export class Scroller {
     if (isScaled && Math.abs(by) < this.element.clientHeight * 1.5 && now > 0 && now < this.most) {
       this.top = Math.max(0, Math.min(this.top + by / ROW, this.lastTop));
       this.seen = now;
-      clearTimeout(this.settling);
-      this.settling = setTimeout(() => this.bar(), 150);
+      if (!("onscrollend" in window)) {
+        clearTimeout(this.settling);
+        this.settling = setTimeout(() => this.bar(), 300);
+      }
     } else {
       this.top = (now / this.most) * this.lastTop;
       this.seen = now;

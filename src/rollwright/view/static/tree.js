@@ -90,8 +90,9 @@ function toneOf(kind, data) {
   }
   const key = kind === "entropy" ? "entropy" : "advantage";
   const values = data.nodes.map((one) => one[key]).filter((v) => typeof v === "number");
-  const most = Math.max(...values.map(Math.abs), 1e-12);
-  if (key === "entropy") return { of: (one) => (typeof one.entropy === "number" ? `n-s${Math.round((4 * one.entropy) / most)}` : "tdim"), legend: values.length ? [["n-s0", "entropy 0"], ["n-s4", number(most)]] : [["tdim", "not recorded"]] };
+  const most = Math.max(...values.map(Math.abs), 0);
+  if (key === "advantage" && values.length && !most) return { of: (one) => (typeof one.advantage === "number" ? "n-d0" : "tdim"), legend: [["n-d0", "all advantages are 0"]] };
+  if (key === "entropy") return { of: (one) => (typeof one.entropy === "number" ? `n-s${Math.round((4 * one.entropy) / (most || 1))}` : "tdim"), legend: values.length ? [["n-s0", "entropy 0"], ["n-s4", number(most)]] : [["tdim", "not recorded"]] };
   const level = (v) => (v === 0 ? 0 : Math.sign(v) * Math.max(1, Math.round((3 * Math.abs(v)) / most)));
   return { of: (one) => (typeof one.advantage === "number" ? `n-d${level(one.advantage)}` : "tdim"), legend: values.length ? [["n-d-3", `advantage ${number(-most)}`], ["n-d0", "0"], ["n-d3", `+${number(most)}`]] : [["tdim", "no advantages"]] };
 }
