@@ -33,22 +33,35 @@ def typed(arguments: Mapping[str, Any], raw: str, schema: Mapping[str, Any]) -> 
     if not OPENING.search(raw):
         return dict(arguments)
     properties = schema.get("properties", {})
-    return {key: _convert(value, properties.get(key, {})) for key, value in arguments.items()}
+    found = {key: _convert(value, properties.get(key, {})) for key, value in arguments.items()}
+    return {key: value for key, value in found.items() if value is not _NOT_GIVEN}
+
+
+_NOT_GIVEN = object()
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 
 def _convert(value: Any, schema: Any) -> Any:
     kinds = schema.get("type", "string") if isinstance(schema, Mapping) else "string"
     if not isinstance(value, str) or kinds == "string" or "string" in kinds:
         return value
+    if not value.strip():
+        return _NOT_GIVEN  # an empty element is no value of any other type
     try:
-        return read_value(value.lower() if value in ("True", "False", "None") else value, 0).value
+        item = read_value(_PYTHON.get(value.strip(), value), 0)
     except Malformed:
         return value  # the schema's check then says what was expected
+    return item.value if not value[item.end :].strip() or value.strip() in _PYTHON else value
+
+
+def _name(match: re.Match[str]) -> str:
+    """Return a name; models that were told of attributes put it in quotes."""
+    return str(match["quoted"] if match["name"] is None else match["name"]).strip().strip("\"'")
 
 
 def element(text: str, opening: re.Match[str]) -> Found:
     """Read one element: parameters up to its close tag, or one JSON object (Llama's custom form)."""
-    name = (opening["name"] if opening["name"] is not None else opening["quoted"]).strip()
+    name = _name(opening)
     start, at = opening.start(), skip_space(text, opening.end())
     arguments: dict[str, Any] = {}
     if text[at : at + 1] == "{":
@@ -57,7 +70,7 @@ def element(text: str, opening: re.Match[str]) -> Found:
         except Malformed as error:
             return Found(start, _end(text, at), name, error=f"the arguments of {name!r} are {error}")
     while match := _PARAMETER.match(text, at):
-        key = (match["name"] if match["name"] is not None else match["quoted"]).strip()
+        key = _name(match)
         if key in arguments:
             return Found(start, _end(text, at), name, error=f"the parameter {key!r} is given twice")
         value = match["value"].removeprefix("\n")

@@ -16,7 +16,7 @@ from rollwright.envs.answers import answer
 from rollwright.envs.api import Observation
 from rollwright.envs.keepers import close
 from rollwright.envs.signature import signature
-from rollwright.errors import ConfigError, RollwrightError
+from rollwright.errors import ConfigError, DataError, RollwrightError
 
 _COLOURS = re.compile(r"\x1b\[0m|(\x1b\[[\d;]*m)")
 Describe = Callable[[Any, Any], str]
@@ -51,6 +51,7 @@ class GymnasiumEnv:
     ) -> None:
         self.env = _make(env_id, dict(settings or {}))
         self.env_id, self.actions, self.describe = env_id, tuple(actions), describe
+        self._way: tuple[Any, ...] = ()  # the seed and the turns since
         self.max_turns = (self.env.spec and self.env.spec.max_episode_steps) or 64
         num = getattr(self.env.action_space, "n", None)
         if actions and len(actions) != num:
@@ -59,6 +60,7 @@ class GymnasiumEnv:
             )
 
     def reset(self, seed: int) -> str:
+        self._way = (seed,)
         observation, _ = self.env.reset(seed=seed)
         return f"{self.env_id}. A turn is {self._expected()}.\n{self._text(observation)}\n"
 
@@ -66,13 +68,20 @@ class GymnasiumEnv:
         action = self._action(turn.strip())
         if action is None:
             return Observation(f"no action; expected {self._expected()}\n")
+        self._way = (*self._way, turn)
         observation, reward, terminated, truncated, _ = self.env.step(action)
         text = self._text(observation) + "\n"
         return Observation(text, bool(terminated), bool(truncated) and not terminated, float(reward))
 
     def signature(self) -> str:
-        """Return the signature of all that the environment holds, its generator and its clock included."""
-        return signature(vars(self.env))
+        """Return the signature of all that the environment holds, its generator and its clock included.
+
+        One that holds what has no content, such as a lock, is named by its seed and turns.
+        """
+        try:
+            return signature(vars(self.env))
+        except DataError:
+            return signature(self._way)
 
     def sample_turn(self, rng: Any) -> str:
         space = self.env.action_space
@@ -155,12 +164,13 @@ def gymnasium_task(
 
 def _make(env_id: str, settings: dict[str, Any]) -> Any:
     gym = need("gymnasium", "gymnasium")
-    modes = ["ansi", None] if "render_mode" not in settings else [settings.pop("render_mode")]
     try:
         spec = gym.spec(env_id)
-        drawn = getattr(gym.envs.registration.load_env_creator(spec.entry_point), "metadata", {})
-        mode = modes[0] if modes[0] in drawn.get("render_modes", ()) else modes[-1]
-        return gym.make(env_id, render_mode=mode, **settings)
+        entry = spec.entry_point
+        kind = entry if callable(entry) else gym.envs.registration.load_env_creator(entry)
+        drawn = getattr(kind, "metadata", {})
+        modes = {"render_mode": "ansi"} if "ansi" in drawn.get("render_modes", ()) else {}
+        return gym.make(env_id, **{**modes, **settings})
     except gym.error.Error as error:
         raise ConfigError(f"Gymnasium does not make {env_id!r}: {error}") from error
     except TypeError as error:
