@@ -48,8 +48,10 @@ def run_common(out: Path | None) -> dict[str, Figure]:
     def show(row: Row) -> None:
         age = f"{row.age_mean:.1f}/{row.age_max}"
         bias = row.report.length_distance or 0.0
+        # Where rollouts and updates overlap, no time belongs to the rollouts alone.
+        alone = "-" if standard(setup)[row.name].num_training else f"{row.rollout_speedup:.2f}"
         print(
-            f"{row.name:<12}{row.tokens_per_second:>10,.0f}{row.speedup:>7.2f}{row.rollout_speedup:>12.2f}"
+            f"{row.name:<12}{row.tokens_per_second:>10,.0f}{row.speedup:>7.2f}{alone:>12}"
             f"{row.tail_ratio:>7.2f}{age:>11}{bias:>7.3f}",
             flush=True,
         )
