@@ -168,14 +168,16 @@ def to_target_text(found: ToTarget | None) -> str:
     def text(value: float | None) -> str:
         return f">{short(found.horizon)}" if value is None else short(value)
 
-    return f"{text(found.median)} [{text(found.low)}, {text(found.high)}]"
+    interval = f" [{text(found.low)}, {text(found.high)}]" if found.num > 1 else ""
+    return text(found.median) + interval
 
 
 def ratio_text(arm: ArmResult) -> str:
     """Return an arm's price of the target as a share of the baseline's: ``×0.81 [0.70, 0.95]``."""
     if arm.ratio is None:
         return "-"
-    return f"×{arm.ratio[0]:.2f} [{arm.ratio[1]:.2f}, {arm.ratio[2]:.2f}]"
+    ratio, low, high = arm.ratio
+    return f"×{ratio:.2f}" if low is None or high is None else f"×{ratio:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def _target(result: Result) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from rollwright.compare import arms
 from rollwright.compare.arms import Band, Curve, Selection, band
@@ -17,7 +14,7 @@ from rollwright.compare.contrast import Contrast, contrasts
 from rollwright.compare.plan import Plan
 from rollwright.compare.reading import Run, area, at_amount, read_run
 from rollwright.compare.sequential import SequentialTest
-from rollwright.compare.survival import Reach, ToTarget, first_reach, resampled, restricted_means, to_target
+from rollwright.compare.survival import Ratio, Reach, ToTarget, first_reach, ratio_of_means, to_target
 
 _GRID = 33
 _BOOTSTRAP = 1000
@@ -52,7 +49,7 @@ class ArmResult:
     area: Band | None
     curves: tuple[Curve, ...]
     to_target: dict[str, ToTarget]
-    ratio: tuple[float, float, float] | None
+    ratio: Ratio | None
     spent: dict[str, float]
     fates: dict[str, Band]
     updates: float | None
@@ -205,7 +202,7 @@ def _ratio(
     baseline: str,
     axis: str,
     horizons: Mapping[str, float],
-) -> tuple[float, float, float] | None:
+) -> Ratio | None:
     """Return (ratio, low, high) of the restricted means over the seeds that both arms have."""
     if label == baseline or axis not in reaches.get(label, {}) or axis not in reaches.get(baseline, {}):
         return None
@@ -213,10 +210,6 @@ def _ratio(
     seeds = [seed for seed in mine if seed in theirs]
     if not seeds or not horizon:
         return None
-
-    weights = np.concatenate([np.ones((1, len(seeds))), resampled(len(seeds), _BOOTSTRAP)])
-    above = restricted_means([mine[seed] for seed in seeds], weights, horizon)
-    below = restricted_means([theirs[seed] for seed in seeds], weights, horizon)
-    ratios = np.where(below > 0, above / np.where(below > 0, below, 1), np.nan)
-    found = (float(ratios[0]), *(float(q) for q in np.nanquantile(ratios[1:], (0.025, 0.975))))
-    return None if math.isnan(found[0]) else (found[0], found[1], found[2])
+    return ratio_of_means(
+        [mine[seed] for seed in seeds], [theirs[seed] for seed in seeds], horizon, _BOOTSTRAP
+    )

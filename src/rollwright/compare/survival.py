@@ -162,6 +162,42 @@ def to_target(runs: Sequence[Reach], horizon: float, num_bootstrap: int = 1000, 
     )
 
 
+Ratio = tuple[float, float | None, float | None]  # with its 95% interval, None where it has none
+
+
+def ratio_of_means(
+    mine: Sequence[Reach],
+    theirs: Sequence[Reach],
+    horizon: float,
+    num_bootstrap: int = 1000,
+    seed: int = 0,
+) -> Ratio | None:
+    """Return the ratio of two restricted means over pairs of runs, below 1 where mine take less.
+
+    The interval is that of its logarithm: ± Student's t times the deviation of the bootstrap over pairs, made
+    larger as in `to_target`.
+
+    Returns:
+        None where one of them reached the target before it spent anything.
+
+    Raises:
+        DataError: not one run of theirs for each of mine, or none.
+    """
+    num = len(mine)
+    if not num or len(theirs) != num:
+        raise DataError(f"ratio_of_means: {num} and {len(theirs)} runs; expected pairs, at least one")
+    weights = np.concatenate([np.ones((1, num)), resampled(num, num_bootstrap, seed)])
+    above, below = (restricted_means(runs, weights, horizon) for runs in (mine, theirs))
+    if not (above[0] > 0 and below[0] > 0):
+        return None
+    is_known = (above > 0) & (below > 0)
+    logs = np.log(above[is_known] / below[is_known])
+    if num == 1:
+        return float(np.exp(logs[0])), None, None
+    half = student_quantile(0.975, num - 1) * float(logs[1:].std()) * math.sqrt(num / (num - 1))
+    return float(np.exp(logs[0])), float(np.exp(logs[0] - half)), float(np.exp(logs[0] + half))
+
+
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 

@@ -67,7 +67,7 @@ class Paced(Training):
         super()._row({**row, "evaluation_s": self.evaluation_s} if row["kind"] == "evaluation" else row)
 
 
-def run(job: Row, say: Callable[[Row], None], lives: threading.Event) -> None:
+def run(job: Row, say: Callable[[Row], None], over: threading.Event) -> None:
     """Start the run of a job, or go on with it, and say how it ended."""
     path = Path(job["folder"])
     # Of the class, not the object: a run that goes on folds its journal while it is made.
@@ -76,7 +76,7 @@ def run(job: Row, say: Callable[[Row], None], lives: threading.Event) -> None:
         training = kind.resume(path, say)
     else:
         training = kind.start(from_values(tomllib.loads(job["config"])), path, say)
-    threading.Thread(target=_stop_with, args=(lives, training), daemon=True).start()
+    threading.Thread(target=_stop_with, args=(over, training), daemon=True).start()
     reason = training.run()
     if reason is None:
         say({"stopped": True})
@@ -86,14 +86,16 @@ def run(job: Row, say: Callable[[Row], None], lives: threading.Event) -> None:
     say({"done": reason})
 
 
-def _stop_with(lives: threading.Event, training: Training) -> None:
-    lives.wait()
-    training.stop()
+def _stop_with(over: threading.Event, training: Training) -> None:
+    over.wait()
+    while True:  # again and again: what there is to stop may only be made after this
+        training.stop()
+        time.sleep(0.5)
 
 
-def _watch(words: IO[str], lives: threading.Event) -> None:
+def _watch(words: IO[str], over: threading.Event) -> None:
     words.read()
-    lives.set()
+    over.set()
 
 
 def main() -> int:
