@@ -64,34 +64,43 @@ def pids_of(command: str) -> list[int]:
     return found
 
 
-def test_x01_a_busy_loop_holds_nobody_up(sandbox: Sandbox) -> None:
-    """Case X01 (verl#288), exact: the loop ends by timeout, 99 others pass, the event loop is never late."""
-    loop_code = "```python\nwhile True:\n    pass\n```"
-    quick = "```python\nprint(int(input()) + 1)\n```"
-    delays = []
+async def side_by_side(
+    items: list[tuple[str, StdinTest, float]], sandbox: Sandbox
+) -> tuple[list[Verdict], float, float]:
+    """Grade (code, test, time) at once; return verdicts, seconds, and the event loop's longest delay."""
+    delays, start = [0.0], time.monotonic()
 
     async def watch() -> None:
         while True:
-            start = time.monotonic()
+            before = time.monotonic()
             await asyncio.sleep(0.01)
-            delays.append(time.monotonic() - start - 0.01)
+            delays.append(time.monotonic() - before - 0.01)
 
-    async def everything() -> tuple[list[Verdict], float]:
-        watcher = asyncio.create_task(watch())
-        start = time.monotonic()
-        limits = Limits(timeout_s=1.0)
-        jobs = [grade_async(loop_code, [StdinTest("", "")], sandbox=sandbox, limits=limits)]
-        jobs += [grade_async(quick, [StdinTest(f"{k}", f"{k + 1}")], sandbox=sandbox) for k in range(99)]
-        verdicts = await asyncio.gather(*jobs)
-        wall = time.monotonic() - start
-        watcher.cancel()
-        return verdicts, wall
+    watcher = asyncio.create_task(watch())
+    jobs = [
+        grade_async(f"```python\n{code}\n```", [test], sandbox=sandbox, limits=Limits(timeout_s=seconds))
+        for code, test, seconds in items
+    ]
+    verdicts = await asyncio.gather(*jobs)
+    watcher.cancel()
+    assert len(delays) > 20
+    return verdicts, time.monotonic() - start, max(delays)
 
-    verdicts, wall = asyncio.run(everything())
+
+def test_x01_a_busy_loop_holds_nobody_up(sandbox: Sandbox) -> None:
+    """Case X01 (verl#288), exact: the loop ends by timeout, 99 others pass, the event loop is never late.
+
+    3 s and 0.2 s hold where the 99 alone take at most a second. Where the machine is too busy even for
+    those, it may take as much longer as they do.
+    """
+    quick = [("print(int(input()) + 1)", StdinTest(f"{k}", f"{k + 1}"), 60.0) for k in range(99)]
+    loop = ("while True:\n    pass", StdinTest("", ""), 1.0)
+    _, alone, late = asyncio.run(side_by_side(quick, sandbox))
+    verdicts, wall, latest = asyncio.run(side_by_side([loop, *quick], sandbox))
     assert (verdicts[0].status, verdicts[0].score) == ("timeout", 0.0)
     assert sum(verdict.score == 1.0 for verdict in verdicts[1:]) == 99
-    assert wall < 3.0
-    assert len(delays) > 20 and max(delays) < 0.2
+    assert wall < 3.0 * max(1.0, alone)
+    assert latest < 0.2 * max(1.0, 2 * late / 0.2)
 
 
 def test_x02_nothing_outlives_its_program(sandbox: Sandbox) -> None:

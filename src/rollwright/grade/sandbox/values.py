@@ -115,6 +115,11 @@ def is_equal(value: Any, expected: Any, rel_tol: float = 0.0) -> bool:
             and value.keys() == expected.keys()
             and all(is_equal(value[key], item, rel_tol) for key, item in expected.items())
         )
+    if isinstance(expected, complex) and isinstance(value, (int, float, complex)):
+        parts = ((value.real, expected.real), (value.imag, expected.imag))
+        return all(_is_close(a, b, rel_tol) for a, b in parts)
+    if isinstance(value, complex) and isinstance(expected, (int, float)):
+        return is_equal(expected, value, rel_tol)
     if isinstance(expected, float) and isinstance(value, (int, float)):
         return _is_close(value, expected, rel_tol)
     if isinstance(value, float) and isinstance(expected, int):
