@@ -5,7 +5,7 @@ python benchmarks/schedulers.py [--only NAME ...] [--out FOLDER] [--common | --p
 Three parts. The first puts all schedulers on one setting: 64 workers (H800, Qwen3-8B), GRPO batches of
 128 x 8, log-normal lengths with sigma 1 (median 2,000, limit 16,384). The second gives each paper the setting
 that its abstract, its code, or what is said of its experiments elsewhere, names; what none of them names is
-assumed and printed. Nothing was fitted to the papers' figures: a miss is printed as a miss. The third
+assumed and printed. No setting was fitted to the papers' figures: a miss is printed as a miss. The third
 simulates 10,000 workers for 100 steps.
 """
 
