@@ -88,6 +88,8 @@ class World:
         )
 
     def _observe(self, task: TaskId, nodes: Nodes, turn: NodeId, observation: Observation) -> Sequence[int]:
+        if observation.tokens is not None:
+            return observation.tokens
         is_over = observation.terminated or observation.truncated
         if self.chat is None or (is_over and not observation.text):
             return self.tokenizer.encode(observation.text)
@@ -110,8 +112,8 @@ class World:
 
     def _replay(
         self, task: TaskId, nodes: Nodes, leaf: NodeId, upto_last: bool = False
-    ) -> tuple[list[str], Any]:
-        """Return the sampled turns' texts and the state that the last of them meets (or leaves)."""
+    ) -> tuple[list[Any], Any]:
+        """Return the sampled turns (as the task takes them) and the state that the last meets (or leaves)."""
         turns: list[list[int]] = []
         ends: list[NodeId] = []  # the node that each turn ends with
         is_answered: list[bool] = []
@@ -127,7 +129,8 @@ class World:
             elif node.origin is Origin.OBSERVATION and turns:
                 is_answered[-1] = True
             previous = node.origin
-        texts = [self.text(turn) for turn in turns]
+        takes_tokens = getattr(self.task, "takes_tokens", False)
+        texts: list[Any] = [tuple(turn) if takes_tokens else self.text(turn) for turn in turns]
         state = self.task.reset(task)
         num_done = len(texts) if upto_last and is_answered and is_answered[-1] else len(texts) - 1
         for text, end in zip(texts[: max(num_done, 0)], ends, strict=False):

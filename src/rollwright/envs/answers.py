@@ -34,6 +34,7 @@ def as_observation(name: str, seen: Any) -> Observation:
         _flag(name, "terminated", seen.terminated),
         _flag(name, "truncated", seen.truncated),
         _reward(name, seen.reward),
+        _tokens(name, seen.tokens),
     )
 
 
@@ -52,6 +53,15 @@ def _flag(name: str, flag: str, value: Any) -> bool:
     if type(value).__name__ not in ("bool", "bool_"):  # numpy's is named so
         raise EnvironmentFault(f"{name}: {flag} is {value!r}; expected True or False")
     return bool(value)
+
+
+def _tokens(name: str, value: Any) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    tokens = tuple(value)
+    if not all(type(token) is int and token >= 0 for token in tokens):
+        raise EnvironmentFault(f"{name}: its tokens are {value!r}; expected whole numbers from 0 on")
+    return tokens
 
 
 def _reward(name: str, reward: Any) -> float | None:

@@ -84,7 +84,7 @@ class Copies:
     def step(self, point: Point, turn: Turn) -> tuple[Point, Observation]:
         env = copy.deepcopy(self._env(point))
         seen = answer(env, turn)
-        return point.then(turn, seen.text, env), seen
+        return point.then(turn, said_by(seen), env), seen
 
     def signature(self, point: Point) -> str:
         return signature_of(self._env(point))
@@ -118,7 +118,7 @@ class Snapshots:
         env = self._at(point)
         try:
             seen = answer(env, turn)
-            return point.then(turn, seen.text, env.snapshot()), seen
+            return point.then(turn, said_by(seen), env.snapshot()), seen
         finally:
             close(env)
 
@@ -162,7 +162,7 @@ class Replays:
         except BaseException:
             close(env)
             raise
-        after = point.then(turn, seen.text, None, mark)
+        after = point.then(turn, said_by(seen), None, mark)
         if seen.terminated or seen.truncated:
             close(env)
         else:
@@ -214,7 +214,7 @@ class Replays:
         env = self._new(point.seed)
         try:
             for number, (turn, text) in enumerate(zip(point.turns, point.texts, strict=True)):
-                again = answer(env, turn).text
+                again = said_by(answer(env, turn))
                 if again != text:
                     raise EnvironmentFault(
                         f"turn {number} of seed {point.seed} was answered by {text[:60]!r} and, when it was"
@@ -249,6 +249,11 @@ def signature_of(env: Any) -> str:
     if isinstance(env, Reports):
         return str(env.signature())
     return signature(env.snapshot() if hasattr(env, "snapshot") else vars(env))
+
+
+def said_by(seen: Observation) -> str:
+    """Return what a replay must say again."""
+    return seen.text if seen.tokens is None else f"{seen.text}{seen.tokens}"
 
 
 def close(env: Any) -> None:

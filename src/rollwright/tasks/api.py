@@ -20,13 +20,15 @@ __all__ = ["Observation", "Record", "Task", "Verdict"]
 class Observation:
     """What the environment says after a turn. ``text`` is the new text only.
 
-    ``terminated``: the environment says that the episode is over. ``truncated``: it cut it.
+    ``terminated``: the environment says that the episode is over. ``truncated``: it cut it. ``tokens``: what
+    the model reads instead of the text, for environments that speak in tokens.
     """
 
     text: str
     terminated: bool = False
     truncated: bool = False
     reward: float | None = None
+    tokens: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,9 @@ class Record:
 
 class Task(Protocol):
     """A family of instances with one environment and one grader.
+
+    A task with ``takes_tokens = True`` gets each turn as its tuple of token ids, end token included, not as
+    text.
 
     Instance ids are ``"<task>/<split>/<number>"`` with split ``train`` or ``test``. An id always
     gives the same instance, and no instance is in both splits.
