@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rollwright.engine.drafts.checking import Drafting, checked_pass
 from rollwright.engine.noise import step_words
 from rollwright.engine.passes import BurstPass, Drawn, Noise, Pass
 from rollwright.engine.report import STOPS
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from rollwright.engine.inprocess import LocalEngine
 
 Ints = NDArray[np.int64]
+MOST_BETWEEN_DRAFTS = 4  # steps of a burst while a drafter waits for its turn
 
 _EOS, _STOP, _LENGTH, _CONTEXT = (
     STOPS.index(s) for s in (StopReason.EOS, StopReason.STOP, StopReason.LENGTH, StopReason.CONTEXT)
@@ -31,8 +34,44 @@ _EOS, _STOP, _LENGTH, _CONTEXT = (
 
 def decode_step(engine: LocalEngine) -> list[Sampled]:
     """Compute one pass, or several in which nothing happens; return the chunks due, by submit order."""
-    events = _burst(engine)
-    return _one_pass(engine) if events is None else events
+    if engine.drafting is None:
+        events = _burst(engine)
+        return _one_pass(engine) if events is None else events
+    return _step_with_drafts(engine, engine.drafting)
+
+
+def _step_with_drafts(engine: LocalEngine, drafting: Drafting) -> list[Sampled]:
+    """As `decode_step`: check drafts where there are any and it pays, and tell the drafter what came."""
+    num, is_steady = engine.scheduler.num_live, engine.scheduler.is_steady
+    drafting.start_step()
+    began = time.perf_counter()
+    events = _checked(engine, drafting) if is_steady else None
+    is_drafted = events is not None
+    if events is None:
+        events = _burst(engine)
+    if events is None:
+        events = _one_pass(engine)
+    if is_steady:
+        drafting.tell(num, time.perf_counter() - began, is_drafted)
+    return events
+
+
+def _checked(engine: LocalEngine, drafting: Drafting) -> list[Sampled] | None:
+    """Check drafts of all rows in one pass; None where there are none, or a row is sampled in another way."""
+    num = engine.scheduler.num_live
+    at = slice(0, num)
+    if not _is_plain(engine, at):
+        return None
+    drafts = drafting.drafts(engine, _lefts(engine, at))
+    checked = None if drafts is None else checked_pass(engine, drafts)
+    if drafts is None or checked is None:
+        return None
+    drafting.report.passes += 1
+    drafting.report.proposed += sum(draft.size for draft in drafts)
+    drafting.report.accepted += checked.num_right
+    rows = np.arange(num, dtype=np.int32)
+    _check(engine, rows, checked.logps)
+    return _take(engine, at, rows, checked.tokens)
 
 
 def _one_pass(engine: LocalEngine) -> list[Sampled]:
@@ -96,22 +135,34 @@ def _burst(engine: LocalEngine) -> list[Sampled] | None:
 
 def _quiet_steps(engine: LocalEngine, at: slice) -> int:
     """Return for how many steps no row is due by its own count, at most `MOST`."""
+    if not engine.forward.can_burst or not _is_plain(engine, at):
+        return 0
+    most = MOST if engine.drafting is None else MOST_BETWEEN_DRAFTS
+    return int(min(_lefts(engine, at).min(), most))
+
+
+def _is_plain(engine: LocalEngine, at: slice) -> bool:
+    """Return whether all rows are sampled by temperature alone."""
+    if (engine.table.get("forced", at) >= 0).any():
+        return False
+    return not (engine.has_cuts and _skipped(engine, at).any())
+
+
+def _lefts(engine: LocalEngine, at: slice) -> Ints:
+    """Return how many tokens each row may sample until it is due by its own count, [B]."""
     table = engine.table
-    if not engine.forward.can_burst or (table.get("forced", at) >= 0).any():
-        return 0
-    if engine.has_cuts and _skipped(engine, at).any():
-        return 0
     made, chunk = table.get("made", at), table.get("chunk", at)
-    left = np.minimum(
+    left: Ints = np.minimum(
         table.get("limit", at) - made, engine.cfg.max_positions - engine.scheduler.num_known[at]
     )
-    to_chunk = np.where(chunk > 0, chunk - made % np.maximum(chunk, 1), MOST)
-    return int(min(left.min(), to_chunk.min(), MOST))
+    return np.where(chunk > 0, np.minimum(left, chunk - made % np.maximum(chunk, 1)), left)
 
 
 def _take(engine: LocalEngine, at: At, rows: NDArray[np.int32], tokens: Ints) -> list[Sampled]:
     """Look at the newest token of rows, which are recorded; return the chunks that are due."""
     table = engine.table
+    if engine.drafting is not None:
+        engine.drafting.hear(engine)
     stops = _stops(engine, at, rows, tokens)
     chunk = table.get("chunk", at)
     due = (stops > 0) | ((chunk > 0) & (table.get("made", at) % np.maximum(chunk, 1) == 0))

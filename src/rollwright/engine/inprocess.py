@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from rollwright.engine.checkpoint import Tokenizer
 from rollwright.engine.decoding import decode_step
+from rollwright.engine.drafts.api import Drafter
+from rollwright.engine.drafts.checking import Drafting
 from rollwright.engine.intake import check, max_keys, take_row
 from rollwright.engine.kernels import choose
 from rollwright.engine.model import Decoder, DecoderConfig
@@ -51,6 +53,9 @@ class LocalEngine:
             ``max_batch``, which is what a smaller number is raised to.
         threads: cores for the compiled kernel; None takes torch's number.
         kernel: auto, native or torch, see `rollwright.engine.kernels.choose`.
+        drafter: guesses tokens that are then checked several at a time (`rollwright.engine.drafts`); what is
+            sampled is the same. It belongs to one engine.
+        draft_tokens: the most of one guess, ≥ 1.
 
     Raises:
         ModelError: the weights are not float32, or an end token lies outside the vocabulary.
@@ -68,6 +73,8 @@ class LocalEngine:
         token_budget: int = 2048,
         threads: int | None = None,
         kernel: str = "auto",
+        drafter: Drafter | None = None,
+        draft_tokens: int = 8,
     ) -> None:
         self.model, self.tokenizer, self.cfg = model, tokenizer, model.cfg
         self.version, self.max_batch, self.kv_budget_bytes = version, max_batch, kv_budget_bytes
@@ -95,6 +102,7 @@ class LocalEngine:
         self._num_submitted = 0
         self._is_asleep = False
         self.is_eos = _eos_table(model.cfg, () if tokenizer is None else tokenizer.eos_ids)
+        self.drafting = None if drafter is None else Drafting(drafter, draft_tokens)
         self._parameters = tuple(model.parameters())  # walking the model's tree takes longer than a step
         self._weights = self._weights_state()
 
@@ -128,6 +136,8 @@ class LocalEngine:
         self._num_submitted += 1
         self.has_cuts = self.has_cuts or command.sampling.cuts or command.num_top > 0
         self.by_ask[command.ask] = self._seq_to_entry[seq] = entry
+        if self.drafting is not None:
+            self.drafting.begin(command.ask, command.group, ids)
         self.scheduler.add(seq)
 
     def abort(self, ask: str) -> Sampled:
@@ -227,6 +237,8 @@ class LocalEngine:
     def forget(self, entry: Entry) -> None:
         """End an ask; its keys stay cached for its group."""
         del self.by_ask[entry.command.ask], self._seq_to_entry[entry.seq]
+        if self.drafting is not None:
+            self.drafting.end(entry.command.ask)
         self.scheduler.remove(entry.seq)
 
     def make_room(self, pages: Pages) -> None:

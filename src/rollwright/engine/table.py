@@ -204,6 +204,32 @@ class RowTable:
         self.out_reals[rows, 2, to] = 1
         self.ints[: len(_COUNTERS), :num] += steps
 
+    def append_ragged(
+        self,
+        rows: NDArray[np.intp],
+        within: NDArray[np.int64],
+        positions: NDArray[np.int64],
+        nums: NDArray[np.int64],
+        drawn: Drawn,
+    ) -> None:
+        """Append sampled tokens, some to each of the first rows.
+
+        Args:
+            rows: [N] whose token it is.
+            within: [N] its number among the row's.
+            positions: [B] of each row's first one.
+            nums: [B] how many each row gets.
+            drawn: [N] each.
+        """
+        unreported = self.ints[_INT_ROW["unreported"], : nums.size]
+        self._widen(0, 0, int((unreported + nums).max()), 0)
+        to = unreported[rows] + within
+        self.tokens[rows, positions[rows] + within] = drawn.tokens
+        self.out_tokens[rows, to] = drawn.tokens
+        self.out_reals[rows, 0, to], self.out_reals[rows, 1, to] = drawn.logps, drawn.entropies
+        self.out_reals[rows, 2, to] = 1
+        self.ints[: len(_COUNTERS), : nums.size] += nums
+
     def _widen(self, length: int, num_stop_ids: int, num_out: int, num_top: int) -> None:
         have = self.tokens.shape[1], self.stop_ids.shape[1], self.out_tokens.shape[1], self.top_ids.shape[2]
         length, num_stop_ids = _grown(have[0], length), max(have[1], num_stop_ids)

@@ -115,6 +115,23 @@ class Rows:
         pages = self.table[rows[owner], before[owner] - 1 + at // self.pool.page]
         return pages, (at % self.pool.page).astype(np.int32)
 
+    def take_back(self, nums: Ints) -> None:
+        """Give back the last ``nums`` [B] of the places that `place` gave to rows 0..B-1."""
+        for row in np.flatnonzero(nums):
+            left = int(nums[row])
+            while left:
+                last = int(self.num_pages_of[row]) - 1
+                count = int(self.counts[row, last])
+                some = min(left, count)
+                self.counts[row, last] = count - some
+                self.room[row] += some
+                left -= some
+                if some == count:  # the page is empty, so it was new
+                    self.pool.release(self.table[row, last : last + 1])
+                    self.table[row, last] = 0
+                    self.num_pages_of[row] = last
+                    self.room[row] = 0
+
     @property
     def num_full(self) -> int:
         """Live rows whose last page has no room."""

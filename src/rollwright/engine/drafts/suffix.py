@@ -1,0 +1,124 @@
+"""Drafts from the trajectories of the same prompt: the longest suffix seen before tells what came next.
+
+Source: SuffixDecoding, as WAR (catalogue 270) and Seer (51) use it: a tree over finished and current
+trajectories of a group and of earlier epochs; what came most often after the longest matching suffix is
+proposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rollwright.engine.drafts.api import NO_TOKENS, Tokens
+from rollwright.engine.drafts.family import Families
+
+
+class Node:
+    """A run of tokens that was seen, and how often each token followed it."""
+
+    __slots__ = ("children", "count")
+
+    def __init__(self) -> None:
+        self.children: dict[int, Node] = {}
+        self.count = 0
+
+
+class SuffixTree:
+    """Every run of at most ``depth`` + 1 tokens of the sequences that were added, with counts.
+
+    Args:
+        depth: the longest suffix that is matched.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.root = Node()
+
+    def add(self, open_nodes: list[Node], token: int) -> list[Node]:
+        """Add a token to a sequence, given the nodes of its suffixes; return those of the longer one.
+
+        A new sequence begins with ``[tree.root]``.
+        """
+        grown = [self.root]
+        for node in open_nodes:
+            child = node.children.get(token)
+            if child is None:
+                child = node.children[token] = Node()
+            child.count += 1
+            grown.append(child)
+        return grown[: self.depth + 1]
+
+    def match(self, suffixes: Sequence[Node]) -> Node | None:
+        """Return the longest of a sequence's suffixes, shortest first, that something followed."""
+        for node in reversed(suffixes[1:]):
+            if node.children:
+                return node
+        return None
+
+    def continuation(self, node: Node, most: int, least: float) -> list[int]:
+        """Return the likeliest way on from a node: at each place the token that came most often.
+
+        It ends where the share of that way, the product of its counts' shares, falls below ``least``, or
+        where the tree does.
+        """
+        tokens, share = list[int](), 1.0
+        while len(tokens) < most and node.children:
+            token, child = max(node.children.items(), key=lambda item: (item[1].count, -item[0]))
+            share *= child.count / sum(other.count for other in node.children.values())
+            if share < least:
+                break
+            tokens.append(token)
+            node = child
+        return tokens
+
+
+@dataclass(slots=True)
+class _Open:
+    """A sequence in flight."""
+
+    tree: SuffixTree
+    nodes: list[Node] = field(default_factory=list)
+
+
+class SuffixDrafter:
+    """Proposes what followed the longest suffix seen before, over the group and earlier epochs.
+
+    Args:
+        depth: tokens of the longest suffix that is matched.
+        least: share that a proposed way must have had.
+        most_prompts: prompts to remember.
+    """
+
+    name = "suffix"
+
+    def __init__(self, depth: int = 12, least: float = 0.2, most_prompts: int = 4096) -> None:
+        self.depth, self.least = depth, least
+        self._families = Families(lambda: SuffixTree(depth), most_prompts)
+        self._ask_to_open: dict[str, _Open] = {}
+
+    def begin(self, ask: str, group: str, prefix: Tokens) -> None:
+        tree = self._families.of(group, prefix)
+        opened = self._ask_to_open[ask] = _Open(tree, [tree.root])
+        self._grow(opened, prefix[-self.depth :])
+
+    def extend(self, ask: str, tokens: Tokens) -> None:
+        self._grow(self._ask_to_open[ask], tokens)
+
+    def propose(self, asks: Sequence[str], most: Sequence[int]) -> list[Tokens]:
+        return [self._propose(self._ask_to_open[ask], n) for ask, n in zip(asks, most, strict=True)]
+
+    def end(self, ask: str) -> None:
+        self._ask_to_open.pop(ask, None)
+
+    def _propose(self, opened: _Open, most: int) -> Tokens:
+        node = opened.tree.match(opened.nodes) if most > 0 else None
+        if node is None:
+            return NO_TOKENS
+        return np.array(opened.tree.continuation(node, most, self.least), np.int64)
+
+    def _grow(self, opened: _Open, tokens: Tokens) -> None:
+        for token in tokens.tolist():
+            opened.nodes = opened.tree.add(opened.nodes, token)
