@@ -14,6 +14,7 @@ import tomli_w
 from rollwright import config_checks as checks
 from rollwright.config_sections import (
     Deadlines,
+    DraftConfig,
     FailureConfig,
     OverlapConfig,
     SamplingConfig,
@@ -68,7 +69,7 @@ class RunConfig:
         address: of a running Ray cluster, ``"auto"`` for this machine's; None starts one for the run.
         out: run folder of a new run; None is a new one under ``runs/``.
         resume: run folder to go on with; None starts a new run.
-        sampling, deadlines, failures, overlap, ray, server, swarm, rewards: sections of their own.
+        sampling, deadlines, drafts, failures, overlap, ray, server, swarm, rewards: sections of their own.
         budget: limits by unit (`rollwright.ledger.Unit`), each ≥ 0; a unit that is not named has none.
         method_options: the method's own options.
         task_options: the task's own options.
@@ -113,6 +114,7 @@ class RunConfig:
     resume: str | None = None
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     deadlines: Deadlines = field(default_factory=Deadlines)
+    drafts: DraftConfig = field(default_factory=DraftConfig)
     failures: FailureConfig = field(default_factory=FailureConfig)
     overlap: OverlapConfig = field(default_factory=OverlapConfig)
     ray: CrewSettings = field(default_factory=CrewSettings)
@@ -137,6 +139,7 @@ def _hints(kind: type) -> dict[str, Any]:
 _SECTIONS: dict[str, type] = {
     "sampling": SamplingConfig,
     "deadlines": Deadlines,
+    "drafts": DraftConfig,
     "failures": FailureConfig,
     "overlap": OverlapConfig,
     "ray": CrewSettings,

@@ -115,7 +115,7 @@ _RULES: list[Rule] = [
     *_more_than_zero("deadlines.grader_s", "deadlines.environment_s", "deadlines.engine_s"),
     *_at_least(0, "num_ahead", "max_carry", "failures.backoff_s", "failures.quarantine_after"),
     *_at_least(1, "failures.min_group", "failures.quarantine_visits"),
-    *_at_least(1, "overlap.graders", "overlap.environments"),
+    *_at_least(1, "overlap.graders", "overlap.environments", "drafts.tokens"),
     ("betas", lambda betas: all(0 <= beta < 1 for beta in betas), "two numbers in [0, 1)"),
     ("sampling.top_p", lambda value: 0 < value <= 1, "a number in (0, 1]"),
     ("sampling.min_p", _share, "a number in [0, 1]"),
@@ -172,6 +172,11 @@ def check(config: RunConfig) -> None:
                 f"{' and '.join(names)} given with driver = {config.driver!r}; expected driver = 'ray', or "
                 "leave them out"
             )
+    elsewhere = "driver = 'ray'" if config.driver == "ray" else "server.url" if config.server.url else ""
+    if not config.drafts.kind and config.drafts.tokens != type(config.drafts)().tokens:
+        raise ConfigError("drafts.tokens given without drafts.kind; name the drafter, or leave it out")
+    if config.drafts.kind and elsewhere:
+        raise ConfigError(f"drafts.kind given with {elsewhere}; expected an engine in this process")
     if config.driver == "ray" and config.server.url:
         raise ConfigError("server.url given with driver = 'ray'; expected one of the two")
     if not config.server.url and config.server != type(config.server)():

@@ -81,6 +81,23 @@ class SwarmConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftConfig:
+    """Guesses of the next tokens that the engine checks several at a time; what is sampled is the same.
+
+    Args:
+        kind: ``"suffix"`` looks up what followed in rollouts of the same prompt, ``"previous"`` goes over the
+            last epoch's rollout; empty guesses nothing.
+        tokens: of one guess at most, ≥ 1.
+        keep_noise: a task's samples have the same noise at every visit, so that the last epoch's rollouts
+            come again as far as the policy still agrees.
+    """
+
+    kind: Literal["", "suffix", "previous"] = ""
+    tokens: int = 8
+    keep_noise: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ServerConfig:
     """A server that samples, in place of the engine in this process.
 

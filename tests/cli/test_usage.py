@@ -13,6 +13,7 @@ from rollwright.cli import launch
 from rollwright.cli.main import _COMMANDS
 from rollwright.config import (
     Deadlines,
+    DraftConfig,
     FailureConfig,
     OverlapConfig,
     RunConfig,
@@ -109,6 +110,8 @@ OVERLAP = {
     "server.weights": "handed-over",
 }
 
+DRAFTS = {"drafts.kind": "suffix", "drafts.tokens": 4, "drafts.keep_noise": True}
+
 
 def _words(given: dict[str, object]) -> list[str]:
     words = []
@@ -131,6 +134,7 @@ def test_every_key_is_a_flag(rollwright, started) -> None:
     sections = {
         "sampling": SamplingConfig,
         "deadlines": Deadlines,
+        "drafts": DraftConfig,
         "failures": FailureConfig,
         "overlap": OverlapConfig,
         "ray": CrewSettings,
@@ -143,9 +147,11 @@ def test_every_key_is_a_flag(rollwright, started) -> None:
         for f in fields(RunConfig)
         for g in (fields(sections[f.name]) if f.name in sections else (f,))
     } - {"task", "resume", "budget", "method_options", "task_options"}
-    given = {".".join(key.split(".")[:2]) for key in (*GIVEN, *OVERLAP) if not key.startswith("budget.")}
+    given = {
+        ".".join(key.split(".")[:2]) for key in (*GIVEN, *OVERLAP, *DRAFTS) if not key.startswith("budget.")
+    }
     assert expected == given
-    for number, some in enumerate((GIVEN, OVERLAP)):
+    for number, some in enumerate((GIVEN, OVERLAP, DRAFTS)):
         assert rollwright("train", "lake", *_words(some)).code == 0
         assert started[number].task == "lake"
         assert {key: _get(started[number], key) for key in some} == some

@@ -12,10 +12,11 @@ from test_exact import exact, interrupted, mixed_asks
 
 from rollwright.engine.checkpoint import load_model, load_tokenizer
 from rollwright.engine.drafts.previous import PreviousDrafter
+from rollwright.engine.drafts.race import Noise
 from rollwright.engine.drafts.suffix import SuffixDrafter, SuffixTree
 from rollwright.engine.drafts.switch import Switch
 from rollwright.engine.inprocess import LocalEngine
-from rollwright.rng import stream_key
+from rollwright.rng import exponential, noise_bits, step_words, stream_key
 from rollwright.tasks.registry import load_task, shipped_checkpoint
 from rollwright.tree import Sampling
 
@@ -57,8 +58,8 @@ class Knowing:
         self.answers, self.error, self.num_words = answers, error, num_words
         self.made: dict[str, list[int]] = {}
 
-    def begin(self, ask, group, prefix):
-        self.made[ask] = []
+    def begin(self, command, prefix):
+        self.made[command.ask] = []
 
     def extend(self, ask, tokens):
         self.made[ask] += tokens.tolist()
@@ -187,7 +188,7 @@ def test_suffix_matches_equal_brute_force():
             for token in sequence:
                 nodes = tree.add(nodes, token)
         node = tree.match(nodes)
-        got = [] if node is None else tree.continuation(node, 4, 0.0)
+        got = [] if node is None else tree.likeliest(node, 4, 0.0)
         assert got == brute_force(sequences, sequences[-1], depth, 4)
 
 
@@ -199,9 +200,34 @@ def test_a_way_is_followed_while_its_share_is_large_enough():
         for letter in sequence:
             nodes = tree.add(nodes, ord(letter))
     after_a = tree.root.children[ord("a")]
-    assert tree.continuation(after_a, 8, 0.75) == [ord("b"), ord("c")]
-    assert tree.continuation(after_a, 8, 0.76) == []
-    assert tree.continuation(after_a, 1, 0.0) == [ord("b")]
+    assert tree.likeliest(after_a, 8, 0.75) == [ord("b"), ord("c")]
+    assert tree.likeliest(after_a, 8, 0.76) == []
+    assert tree.likeliest(after_a, 1, 0.0) == [ord("b")]
+
+
+def test_with_noise_ways_end_where_the_unseen_begins():
+    """Closed form: Good and Turing: after a 1 - 1/5, after b or x 1 - 0 or 1 - 1/2; and the race is run with
+    the counts: b wins three times of four. Broken by: taking the likeliest."""
+    tree = SuffixTree(3)
+    for sequence in ("abc", "abc", "abc", "axc"):
+        nodes = [tree.root]
+        for letter in sequence:
+            nodes = tree.add(nodes, ord(letter))
+    after_a = tree.root.children[ord("a")]
+    ways = Counter(
+        "".join(map(chr, tree.continuation(after_a, 8, 0.5, lambda k, stream=stream: Noise(stream, k))))
+        for stream in range(4000)
+    )
+    assert set(ways) == {"bc", "x"} and abs(ways["bc"] / 4000 - 0.75) < 0.03
+    assert tree.continuation(after_a, 8, 0.81, lambda k: Noise(0, k)) == []
+
+
+def test_the_races_noise_is_the_samplers():
+    """Other implementation: rollwright.rng in numpy."""
+    for stream, t in ((0, 0), (stream_key(3, "a", "b"), 7), ((1 << 63) - 1, 40)):
+        want = exponential(noise_bits(step_words(stream, t), 300))
+        got = [Noise(stream, t).time(token) for token in range(300)]
+        assert np.allclose(got, want, rtol=1e-3)
 
 
 def epochs(drafter, noise_is_kept: bool, prompts=6, samples=4):

@@ -30,7 +30,7 @@ _GROUPS = {
     "Evaluation and checkpoints": (
         *("eval_every", "eval_tasks", "eval_samples", "checkpoint_every", "keep_checkpoints"),
     ),
-    "Machine and failures": ("threads", "device", "retries", "on_failure", "deadlines", "failures"),
+    "Machine and failures": ("threads", "device", "drafts", "retries", "on_failure", "deadlines", "failures"),
     "Where it runs": ("driver", "num_ahead", "max_carry", "overlap", "address", "ray", "server", "swarm"),
     "Run folder": ("out", "resume"),
 }

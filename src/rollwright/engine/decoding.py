@@ -137,7 +137,8 @@ def _quiet_steps(engine: LocalEngine, at: slice) -> int:
     """Return for how many steps no row is due by its own count, at most `MOST`."""
     if not engine.forward.can_burst or not _is_plain(engine, at):
         return 0
-    most = MOST if engine.drafting is None else MOST_BETWEEN_DRAFTS
+    is_waiting = engine.drafting is not None and not engine.drafting.switch.is_paused(at.stop)
+    most = MOST_BETWEEN_DRAFTS if is_waiting else MOST
     return int(min(_lefts(engine, at).min(), most))
 
 

@@ -137,7 +137,7 @@ class LocalEngine:
         self.has_cuts = self.has_cuts or command.sampling.cuts or command.num_top > 0
         self.by_ask[command.ask] = self._seq_to_entry[seq] = entry
         if self.drafting is not None:
-            self.drafting.begin(command.ask, command.group, ids)
+            self.drafting.begin(command, ids)
         self.scheduler.add(seq)
 
     def abort(self, ask: str) -> Sampled:

@@ -71,7 +71,8 @@ class Nodes:
         if num_top is None:
             assert isinstance(live.command, Submit)
             num_top = live.command.num_top
-        key = randomness.stream_key(self.settings.seed, group.task, live.stream)
+        stream = live.stream.partition("/")[2] if self.settings.keep_noise else live.stream
+        key = randomness.stream_key(self.settings.seed, group.task, stream)
         return Submit(
             ask=live.id,
             group=live.group,

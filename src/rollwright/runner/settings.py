@@ -62,6 +62,7 @@ class Settings:
         rollout_deadline, learn_deadline: seconds until a wait is given up.
         is_evaluation: nothing is trained: one step whose groups are kept for reading, and whose tokens
             get the fate evaluation.
+        keep_noise: a task's samples have the same noise at each visit.
         chunk: tokens after which an engine reports; bounds what a crash can lose. 0 is only at the end.
 
     A trajectory whose group was opened for step s and is trained in step t is at most
@@ -96,6 +97,7 @@ class Settings:
     rollout_deadline: float = 3600.0
     learn_deadline: float = 3600.0
     chunk: int = 64
+    keep_noise: bool = False
     is_evaluation: bool = False
 
     def __post_init__(self) -> None:

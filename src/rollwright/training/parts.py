@@ -21,6 +21,7 @@ from rollwright.drive.inline import InlineDriver, Sink
 from rollwright.drive.world import World
 from rollwright.engine.api import Engine
 from rollwright.engine.checkpoint import Tokenizer, load_model, load_tokenizer
+from rollwright.engine.drafts.registry import new_drafter
 from rollwright.engine.inprocess import LocalEngine
 from rollwright.engine.model import Decoder
 from rollwright.engine.shipped import find_model
@@ -226,7 +227,12 @@ def build_here(config: RunConfig) -> Parts:
         tokenizer=tokenizer,
         model=model,
         # A learner that works at the same time must not change the weights that are sampled from.
-        engine=LocalEngine(copy.deepcopy(model) if config.driver == "async" else model, tokenizer),
+        engine=LocalEngine(
+            copy.deepcopy(model) if config.driver == "async" else model,
+            tokenizer,
+            drafter=new_drafter(config.drafts.kind) if config.drafts.kind else None,
+            draft_tokens=config.drafts.tokens,
+        ),
         learner=learner,
         world=World(task, tokenizer, eos_ids, chat),
         settings=settings,
@@ -281,6 +287,7 @@ def settings_of(config: RunConfig, task: Task) -> Settings:
         num_ahead=config.num_ahead,
         max_carry=config.max_carry,
         chunk=config.chunk,
+        keep_noise=config.drafts.keep_noise,
     )
 
 

@@ -8,6 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rollwright.events import Submit
+
 Tokens = NDArray[np.int64]
 NO_TOKENS: Tokens = np.zeros(0, np.int64)
 
@@ -20,8 +22,11 @@ class Drafter(Protocol):
 
     name: str
 
-    def begin(self, ask: str, group: str, prefix: Tokens) -> None:
-        """An ask was submitted, with the tokens before its first new one."""
+    def begin(self, command: Submit, prefix: Tokens) -> None:
+        """An ask was submitted, with the tokens before its first new one.
+
+        The noise of its k-th new token is that of position ``command.start + k`` of ``command.stream``.
+        """
         ...
 
     def extend(self, ask: str, tokens: Tokens) -> None:

@@ -14,6 +14,7 @@ from rollwright.engine.drafts.switch import Switch
 from rollwright.engine.noise import step_words
 from rollwright.engine.passes import Drawn, Noise, Pass
 from rollwright.engine.sampler import Controls, draw
+from rollwright.events import Submit
 
 if TYPE_CHECKING:
     from rollwright.engine.inprocess import LocalEngine
@@ -75,10 +76,10 @@ class Drafting:
         self._ask_to_heard: dict[str, int] = {}  # tokens that the drafter knows, the prefix among them
         self._num_heard = 0
 
-    def begin(self, ask: str, group: str, prefix: Tokens) -> None:
+    def begin(self, command: Submit, prefix: Tokens) -> None:
         """An ask was submitted."""
-        self._ask_to_heard[ask] = prefix.size
-        self.drafter.begin(ask, group, prefix)
+        self._ask_to_heard[command.ask] = prefix.size
+        self.drafter.begin(command, prefix)
 
     def end(self, ask: str) -> None:
         """It ended or was aborted."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from rollwright.engine.drafts.api import NO_TOKENS, Tokens
 from rollwright.engine.drafts.family import Families
+from rollwright.events import Submit
 
 
 @dataclass(slots=True)
@@ -45,7 +46,8 @@ class PreviousDrafter:
         self._families = Families(_Family, most_prompts)
         self._ask_to_open: dict[str, _Open] = {}
 
-    def begin(self, ask: str, group: str, prefix: Tokens) -> None:
+    def begin(self, command: Submit, prefix: Tokens) -> None:
+        ask, group = command.ask, command.group
         family = self._families.of(group, prefix)
         if family.group != group:  # a new epoch: what the last one made becomes the drafts
             if family.new:

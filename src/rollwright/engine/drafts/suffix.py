@@ -7,13 +7,15 @@ proposed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from rollwright.engine.drafts.api import NO_TOKENS, Tokens
 from rollwright.engine.drafts.family import Families
+from rollwright.engine.drafts.race import Noise
+from rollwright.events import Submit
 
 
 class Node:
@@ -58,12 +60,30 @@ class SuffixTree:
                 return node
         return None
 
-    def continuation(self, node: Node, most: int, least: float) -> list[int]:
-        """Return the likeliest way on from a node: at each place the token that came most often.
+    def continuation(self, node: Node, most: int, least: float, noise: Callable[[int], Noise]) -> list[int]:
+        """Return the way on from a node that the noise would take if the counts were the probabilities.
 
-        It ends where the share of that way, the product of its counts' shares, falls below ``least``, or
-        where the tree does.
+        It ends where the chance that all of it was seen before falls below ``least``, or where the tree
+        does. That chance is a product over places of 1 - n₁ / (n + 1) (Good and Turing), with n sightings
+        there, n₁ of them of tokens seen once.
+
+        Args:
+            noise: of the k-th token of the way.
         """
+        tokens, seen = list[int](), 1.0
+        while len(tokens) < most and node.children:
+            counts = [(token, child.count) for token, child in node.children.items()]
+            once = sum(count == 1 for _, count in counts)
+            seen *= 1 - once / (1 + sum(count for _, count in counts))
+            if seen < least:
+                break
+            token = noise(len(tokens)).winner(counts) if len(counts) > 1 else counts[0][0]
+            tokens.append(token)
+            node = node.children[token]
+        return tokens
+
+    def likeliest(self, node: Node, most: int, least: float) -> list[int]:
+        """Return the way on from a node that takes what came most often, while its share is large enough."""
         tokens, share = list[int](), 1.0
         while len(tokens) < most and node.children:
             token, child = max(node.children.items(), key=lambda item: (item[1].count, -item[0]))
@@ -77,10 +97,12 @@ class SuffixTree:
 
 @dataclass(slots=True)
 class _Open:
-    """A sequence in flight."""
+    """A sequence in flight, and the nodes of its suffixes."""
 
+    command: Submit
     tree: SuffixTree
     nodes: list[Node] = field(default_factory=list)
+    made: int = 0
 
 
 class SuffixDrafter:
@@ -88,7 +110,8 @@ class SuffixDrafter:
 
     Args:
         depth: tokens of the longest suffix that is matched.
-        least: share that a proposed way must have had.
+        least: the least chance of a proposed way: that it was seen before; where sampling is greedy, its
+            share.
         most_prompts: prompts to remember.
     """
 
@@ -99,13 +122,15 @@ class SuffixDrafter:
         self._families = Families(lambda: SuffixTree(depth), most_prompts)
         self._ask_to_open: dict[str, _Open] = {}
 
-    def begin(self, ask: str, group: str, prefix: Tokens) -> None:
-        tree = self._families.of(group, prefix)
-        opened = self._ask_to_open[ask] = _Open(tree, [tree.root])
+    def begin(self, command: Submit, prefix: Tokens) -> None:
+        tree = self._families.of(command.group, prefix)
+        opened = self._ask_to_open[command.ask] = _Open(command, tree, [tree.root])
         self._grow(opened, prefix[-self.depth :])
 
     def extend(self, ask: str, tokens: Tokens) -> None:
-        self._grow(self._ask_to_open[ask], tokens)
+        opened = self._ask_to_open[ask]
+        opened.made += tokens.size
+        self._grow(opened, tokens)
 
     def propose(self, asks: Sequence[str], most: Sequence[int]) -> list[Tokens]:
         return [self._propose(self._ask_to_open[ask], n) for ask, n in zip(asks, most, strict=True)]
@@ -117,7 +142,11 @@ class SuffixDrafter:
         node = opened.tree.match(opened.nodes) if most > 0 else None
         if node is None:
             return NO_TOKENS
-        return np.array(opened.tree.continuation(node, most, self.least), np.int64)
+        command, t = opened.command, opened.command.start + opened.made
+        if command.sampling.temperature == 0:
+            return np.array(opened.tree.likeliest(node, most, self.least), np.int64)
+        found = opened.tree.continuation(node, most, self.least, lambda k: Noise(command.stream, t + k))
+        return np.array(found, np.int64)
 
     def _grow(self, opened: _Open, tokens: Tokens) -> None:
         for token in tokens.tolist():

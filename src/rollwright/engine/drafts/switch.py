@@ -47,6 +47,10 @@ class Switch:
             return False
         return True
 
+    def is_paused(self, num_rows: int) -> bool:
+        """Return whether drafts lost at this size, and are not looked at for a while."""
+        return self._of(num_rows).until > 0
+
     def tell(self, num_rows: int, num_tokens: int, seconds: float, is_drafted: bool) -> None:
         """Learn what a pass cost, and the tokens that it brought."""
         rows, cost = self._of(num_rows), seconds / max(1, num_tokens)
