@@ -18,7 +18,8 @@ from rollwright.methods.grpo import grpo
 from rollwright.stage import TaskHistory
 from rollwright.stages.allocate.refill import Refill
 from rollwright.stages.filter.zero_variance import ZeroVariance
-from rollwright.stages.select.env_quotas import EnvQuotas, Graph, seen
+from rollwright.stages.select._task_graph import Graph
+from rollwright.stages.select.env_quotas import EnvQuotas, seen
 from rollwright.testing.fake import ToyTask
 
 
@@ -69,6 +70,10 @@ def world(num_envs: int = 6, num_tasks: int = 30, seed: int = 0):
     return tasks, tuple(tags), np.array(variance)
 
 
+def graph_of(tasks, stage: EnvQuotas) -> Graph:
+    return Graph.of(tasks, stage.tags, stage.depth, stage.across)
+
+
 def visited(tasks, variance, num: int, seed: int) -> Known:
     """Return a history in which ``num`` of the tasks were rolled out 8 times each."""
     rng, history = np.random.default_rng(seed), Known(list(tasks))
@@ -96,7 +101,7 @@ def test_propagated_variance_ranks_tasks_that_nobody_has_seen():
         history = visited(tasks, variance, 60, seed)
         num_N, variance_N = seen(history)
         for stage in (EnvQuotas(tags=tags), EnvQuotas()):
-            predicted = Graph.of(tasks, stage).predict(num_N, variance_N, stage.strength)
+            predicted = graph_of(tasks, stage).predict(num_N, variance_N, stage.strength)
             new = num_N == 0
             found.append(rank_correlation(predicted[new], variance[new]))
     with_tags, without = np.array(found[::2]), np.array(found[1::2])
@@ -111,7 +116,7 @@ def test_prediction_by_hand():
     history.add("a/0", [0.0, 1.0, 0.0, 1.0])  # variance 1/4 of 4
     history.add("a/1", [1.0, 1.0])  # variance 0 of 2
     stage = EnvQuotas(strength=2.0, tags=(("a/0", ("x", "~y")), ("a/2", ("x",)), ("b/0", ("~y",))))
-    predicted = Graph.of(tasks, stage).predict(*seen(history), stage.strength)
+    predicted = graph_of(tasks, stage).predict(*seen(history), stage.strength)
     near = [0.0, 1 / 4, ((1 / 4 * 4 + 0 * 2) / 3 + 1 / 4 * 4 / 2) / ((4 + 2) / 3 + 4 / 2), 1 / 4]
     own = [(4, 1 / 4), (2, 0.0), (0, 0.0), (0, 0.0)]
     want = [(n * v + 2 * p) / (n + 2) for (n, v), p in zip(own, near, strict=True)]
@@ -121,13 +126,13 @@ def test_prediction_by_hand():
 def test_nothing_known_is_a_coin_and_nothing_near_is_the_mean():
     """Oracle: closed form. Also rewards that are all equal: variance 0, never negative."""
     tasks = ["a/0", "b/0"]
-    assert Graph.of(tasks, EnvQuotas()).predict(*seen(Known(tasks)), 8.0).tolist() == [0.25, 0.25]
+    assert graph_of(tasks, EnvQuotas()).predict(*seen(Known(tasks)), 8.0).tolist() == [0.25, 0.25]
     history = Known(tasks)
     history.add("a/0", [0.1] * 3)
     assert seen(history)[1].min() >= 0.0
     history.add("a/0", [0.1, 1.1])
     variance = np.var([0.1] * 4 + [1.1])
-    assert Graph.of(tasks, EnvQuotas()).predict(*seen(history), 8.0)[1] == pytest.approx(variance)
+    assert graph_of(tasks, EnvQuotas()).predict(*seen(history), 8.0)[1] == pytest.approx(variance)
 
 
 @pytest.mark.parametrize("quota", [0.2, 0.34, 0.5, 1.0])
