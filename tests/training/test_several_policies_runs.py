@@ -84,7 +84,7 @@ def test_both_policies_learn_and_the_journal_makes_the_same_weights(tmp_path, ch
     assert all(row["learn_partner_ratio_mean"] > 0 for row in rows if row["kind"] == "step")
 
 
-@pytest.mark.parametrize("at", [1, 3])
+@pytest.mark.parametrize("at", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_resumed_run_goes_on_with_both(tmp_path, at):
     """Oracle: metamorphic. Die at an update that is made and not recorded, before or after a checkpoint: the
     same weights as of an uninterrupted run, in both policies."""
