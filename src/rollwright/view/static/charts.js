@@ -35,7 +35,7 @@ function frame(width, height, label, scaleY, rangeY, marksX) {
 }
 
 // lines: [{name, points: [[x, y, low?, high?]], tone}], tone being a class of style.css.
-export function lineChart(title, lines, { height = 190, xName = "step", from = undefined, to = undefined, offset = 0 } = {}) {
+export function lineChart(title, lines, { height = 190, xName = "step", from = undefined, to = undefined } = {}) {
   const filled = lines.filter((line) => line.points.length);
   if (!filled.length) return h("p", { class: "dim" }, "nothing measured yet");
   const all = filled.flatMap((line) => line.points);
@@ -50,7 +50,7 @@ export function lineChart(title, lines, { height = 190, xName = "step", from = u
   const draw = (width) => {
     const X = (x) => LEFT + ((x - x0) / (x1 - x0 || 1)) * (width - LEFT - 10);
     const Y = (y) => TOP + (1 - (y - y0) / (y1 - y0)) * (height - TOP - BOTTOM);
-    const svg = frame(width, height, label, Y, ticks(y0, y1, 4), ticks(x0, x1, Math.max(2, width / 90)).map((x) => [X(x), short(x + offset)]));
+    const svg = frame(width, height, label, Y, ticks(y0, y1, 4), ticks(x0, x1, Math.max(2, width / 90)).filter(Number.isInteger).map((x) => [X(x), short(x)]));
     for (const line of filled) {
       const band = line.points.filter((p) => p.length >= 4);
       if (band.length > 1) {
@@ -68,7 +68,7 @@ export function lineChart(title, lines, { height = 190, xName = "step", from = u
       const near = filled.map((line) => [line, line.points.reduce((a, b) => (Math.abs(b[0] - x) < Math.abs(a[0] - x) ? b : a))]);
       cross.setAttribute("x1", X(near[0][1][0]));
       cross.setAttribute("x2", X(near[0][1][0]));
-      read.textContent = `${xName} ${number(near[0][1][0] + offset)}: ${near.map(([line, p]) => `${line.name} ${number(p[1])}`).join(", ")}`;
+      read.textContent = `${xName} ${number(near[0][1][0])}: ${near.map(([line, p]) => `${line.name} ${number(p[1])}`).join(", ")}`;
     });
     return [svg];
   };

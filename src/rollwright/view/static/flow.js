@@ -52,10 +52,12 @@ function draw(width, rows, why, total, label) {
     y += Math.max(size, 18) + GAP;
   }
   let below = 8;
+  const room = width > 480; // on a phone the shares of the reasons stand in their hints only
   for (const [fate, name, num] of why) {
     const size = tall(num);
-    svg.append(s("path", { class: `flow f-${fate}`, d: ribbon(xs[1] + WIDE, at[fate], xs[2], below, size) }, s("title", {}, `${name}: ${number(num)} tokens`)));
-    svg.append(s("rect", { class: `bar f-${fate}`, x: xs[2], y: below, width: WIDE, height: size, rx: 3 }), text(xs[2] + WIDE + 6, below + Math.max(11, Math.min(size / 2 + 4, 24)), words(name), share(num, total), true));
+    below = Math.max(below, at[fate]); // a reason stands beside its fate, so that flows do not cross words
+    svg.append(s("path", { class: `flow f-${fate}`, d: ribbon(xs[1] + WIDE, at[fate], xs[2], below, size) }, s("title", {}, `${name}: ${number(num)} tokens, ${share(num, total)}`)));
+    svg.append(s("rect", { class: `bar f-${fate}`, x: xs[2], y: below, width: WIDE, height: size, rx: 3 }), text(xs[2] + WIDE + 6, below + Math.max(11, Math.min(size / 2 + 4, 24)), words(name), room ? share(num, total) : "", true));
     at[fate] += size;
     below += Math.max(size, 18) + GAP;
   }

@@ -125,6 +125,7 @@ function ends(run, found) {
 
 function settings(found) {
   const rows = flatten(found.config).filter(([, value]) => value !== null && value !== "");
+  if (!rows.length) return card("Settings", h("p", { class: "dim" }, "this version cannot read them"));
   return card("Settings", h("div", { class: "tall", tabindex: "0", role: "region", "aria-label": "Settings" }, h("table", { class: "plain" }, h("tbody", {}, rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, String(value))))))));
 }
 
