@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -179,6 +181,31 @@ def test_a_failing_sandbox_is_no_grade(monkeypatch: pytest.MonkeyPatch) -> None:
     for act in (lambda: TASK.step(state, "test"), lambda: TASK.grade("repair/train/0", state, [], False)):
         with pytest.raises(EnvironmentFault, match="sandbox"):
             act()
+
+
+@pytest.mark.slow
+def test_a_run_trains_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Oracle: exit code and ledger of a whole run with a random decoder: every rollout is graded."""
+    from rollwright.cli.main import main
+    from rollwright.engine.checkpoint import save_model
+    from rollwright.engine.model import new_model
+    from rollwright.tasks._recipe import Recipe
+    from rollwright.tasks.tokenizer import character_tokenizer, save_tokenizer
+    from rollwright.tasks.warmstart import decoder_config
+
+    monkeypatch.chdir(tmp_path)
+    Path("tiny").mkdir()
+    tokenizer = character_tokenizer()
+    save_tokenizer(tokenizer, Path("tiny"))
+    shape = decoder_config(Recipe(width=32, num_layers=2, num_heads=2, inner=64), tokenizer.get_vocab_size())
+    save_model(new_model(shape, 0), Path("tiny"))
+    words = "train repair --model tiny --method grpo --num-steps 1 --num-tasks 2 --method-options.each 2"
+    more = "--max-tokens 20 --task-options.max_turns 3 --threads 1 --device cpu --out run"
+    assert main([*words.split(), *more.split()]) == 0
+    step = next(
+        line for line in Path("run/metrics.jsonl").read_text().splitlines() if '"kind":"step"' in line
+    )
+    assert json.loads(step)["step"] == 1
 
 
 COMMANDS = st.sampled_from(
