@@ -73,14 +73,14 @@ def run_cases(only: list[str]) -> dict[str, Figure]:
             [done[key]] = compare(case.setup, [scheduler])
         return float(attrgetter(case.measure)(done[key]))
 
-    print(f"\n{'scheduler':<19}{'here':>7}{'paper':>14}   verdict")
+    print(f"\n{'scheduler':<19}{'here':>7}{'paper':>16}   verdict")
     for case in [case for case in cases() if not only or case.name in only]:
         *baselines, last = [measure(case, scheduler) for scheduler in case.schedulers]
         is_time = case.measure.endswith("seconds")
         found = last / (min(baselines) if is_time else max(baselines))
         paper = f"{case.low:g}" if case.low == case.high else f"{case.low:g} to {case.high:g}"
         verdict = "below" if found < case.low else "above" if found > case.high else "within"
-        print(f"{case.name:<19}{found:>7.2f}{paper:>14}   {verdict}: {case.claim}")
+        print(f"{case.name:<19}{found:>7.2f}{paper:>16}   {verdict}: {case.claim}")
         print(f"{'':<19}{case.assumed}", flush=True)
         figures[f"ratio_{case.name}"] = found
     return figures
