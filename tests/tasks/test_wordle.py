@@ -63,12 +63,12 @@ def test_the_words():
 def test_games_list_the_secret_once_and_do_not_give_it_away():
     """Oracle: closed form: the place of the secret is uniform (χ² below its 99.9% point)."""
     counts = np.zeros(12)
-    for task_id in TASK.ids("train")[:600]:
+    for task_id in TASK.ids("train")[:300]:
         words, secret = TASK.game(task_id)
         assert len(set(words)) == 12 and words.count(secret) == 1
         counts[words.index(secret)] += 1
         assert TASK.prompt(task_id) == " ".join(words) + "\n"
-    assert ((counts - 50) ** 2 / 50).sum() < 31.3
+    assert ((counts - 25) ** 2 / 25).sum() < 31.3
 
 
 def test_the_secret_is_alike_with_the_others_as_often_as_any_word():
@@ -78,14 +78,14 @@ def test_the_secret_is_alike_with_the_others_as_often_as_any_word():
         return sum(a == b for other in words for a, b in zip(word, other, strict=True))
 
     ranks = []
-    for task_id in TASK.ids("train")[:400]:
+    for task_id in TASK.ids("train")[:300]:
         words, secret = TASK.game(task_id)
         ranks.append(np.mean([closeness(words, secret) > closeness(words, word) for word in words]))
     others = [
         np.mean([closeness(words, words[0]) > closeness(words, word) for word in words])
-        for words, _ in map(TASK.game, TASK.ids("train")[:400])
+        for words, _ in map(TASK.game, TASK.ids("train")[:300])
     ]
-    assert abs(np.mean(ranks) - np.mean(others)) < 4 * np.std(ranks) * (2 / 400) ** 0.5
+    assert abs(np.mean(ranks) - np.mean(others)) < 4 * np.std(ranks) * (2 / 300) ** 0.5
 
 
 def test_what_the_answers_leave_open_is_every_possible_secret():
@@ -149,7 +149,7 @@ def test_demonstrations_and_chance():
     share = {}
     for noise in (0.0, 1.0):
         scores = []
-        for task_id in TASK.ids("test")[:500]:
+        for task_id in TASK.ids("test")[:250]:
             episode = TASK.demonstrate(task_id, rng, noise)
             state = TASK.reset(task_id)
             for turn, said in zip(episode[::2], episode[1::2], strict=True):
@@ -159,7 +159,7 @@ def test_demonstrations_and_chance():
             scores.append(TASK.grade(task_id, state, episode[::2], False).score)
         share[noise] = np.mean(scores)
     chance = 1 - (11 / 12) ** 3
-    assert abs(share[1.0] - chance) < 4 * (chance * (1 - chance) / 500) ** 0.5
+    assert abs(share[1.0] - chance) < 4 * (chance * (1 - chance) / 250) ** 0.5
     assert share[0.0] > 0.8
 
 
