@@ -1,4 +1,7 @@
-"""Programs that do harm, and how each must end. Right endings are worked out by hand."""
+"""Programs that do harm, and how each must end. Right endings are worked out by hand.
+
+SECRET stands for a file of the user's who runs the sandbox.
+"""
 
 from __future__ import annotations
 
@@ -102,14 +105,14 @@ BATTERY = {
     ),
     "traps for the clean-up": Hostile(
         "import os\nos.makedirs('a/b/c')\nopen('a/b/c/f', 'w').close()\nos.symlink('/tmp', 'a/out')\n"
-        "os.symlink('/tmp/secret.txt', 'a/secret')\nos.chmod('a/b/c', 0)\nos.chmod('a/b', 0)\n"
+        "os.symlink('SECRET', 'a/secret')\nos.chmod('a/b/c', 0)\nos.chmod('a/b', 0)\n"
         "os.chmod('a', 0)\nos.chmod('.', 0)\nprint('set')",
         "done",
         "set",
     ),
     "secret": Hostile(
-        "import os\ntry:\n    print('read', open('/tmp/secret.txt').read())\n"
-        "    os.remove('/tmp/secret.txt')\n"
+        "import os\ntry:\n    print('read', open('SECRET').read())\n"
+        "    os.remove('SECRET')\n"
         "except OSError:\n    print('nothing')",
         "done",
     ),

@@ -50,7 +50,7 @@ def same(a: Any, b: Any) -> bool:
     return repr(a) == repr(b)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(VALUES)
 def test_values_come_back_as_they_were(value: Any) -> None:
     """Metamorphic: encode, through JSON, decode. Kills: a rounded float, a tuple that becomes a list."""
@@ -118,7 +118,7 @@ def test_different(value: Any, expected: Any, rel_tol: float) -> None:
     assert not is_equal(value, expected, rel_tol) and not is_equal(expected, value, rel_tol)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.dictionaries(st.text(max_size=3), st.integers(), max_size=3), max_size=5), st.data())
 def test_messages_in_any_pieces(messages: list[dict[str, int]], data: st.DataObject) -> None:
     """Metamorphic: the same messages, however the bytes are cut."""
