@@ -215,5 +215,5 @@ def measure(task: str, folder: Path, num_tasks: int, num_samples: int) -> dict[s
     for name, temperature, samples in (("sampled", 1.0, num_samples), ("greedy", 0.0, 1)):
         sampling = Sampling(temperature, stop_strings=stops)
         result, _ = evaluate(parts.engine, parts.world, parts.settings, ids, samples, sampling)
-        found[name] = asdict(result)
+        found[name] = {key: value for key, value in asdict(result).items() if key not in ("right", "scored")}
     return found
