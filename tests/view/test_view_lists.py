@@ -12,6 +12,7 @@ from view_help import record
 
 from rollwright.errors import UnknownName
 from rollwright.store.parquet import read_groups
+from rollwright.view.database import Database
 from rollwright.view.query import Lists, QueryError
 from rollwright.view.run import Run
 
@@ -173,6 +174,18 @@ def test_lists_are_answered_side_by_side(toy: Run):
     for thread in threads:
         thread.join(30)
     assert all(found[k] == alone[k % 3] for k in range(12))
+
+
+def test_the_order_of_the_run_is_there_before_anything_is_read(toy: Run, toy_path: Path):
+    """Oracle: the list once it is read. Kills: a page over two shards that is cut short."""
+    database = Database(toy_path)
+    assert database.scan() and database.generation == 0
+    lists, total = Lists(database), len(page(toy))
+    for offset, limit in ((0, 10), (0, 1000), (total // 2, 150), (total - 3, 10), (total, 10), (5, 0)):
+        early = lists.page("rollouts", "", "", False, offset, limit)
+        late = toy.lists.page("rollouts", "", "", False, offset, limit)
+        assert (early["total"], early["columns"], early["rows"]) == (total, late["columns"], late["rows"])
+    database.close()
 
 
 def test_new_shards_are_taken_in(tmp_path: Path):

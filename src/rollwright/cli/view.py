@@ -46,7 +46,7 @@ def view(
         raise ConfigError(f"--port is {port}; expected 0 to 65535")
     from rollwright.view.run import open_runs
 
-    found = open_runs(runs[:1] if tui else runs)  # reads on while the next modules are imported
+    found = open_runs(runs[:1] if tui else runs)
     if tui:
         from rollwright.view.terminal import look
 
@@ -55,8 +55,6 @@ def view(
     from rollwright.view.server import Viewer
 
     viewer = Viewer(found, port)
-    for run in found:
-        run.ready()
     Console().print(f"{viewer.url} (Ctrl-C ends it)", highlight=False, soft_wrap=True, markup=False)
     if browser:
         webbrowser.open(viewer.url)

@@ -39,6 +39,7 @@ _HEADERS = {
 }
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _STATIC = files("rollwright.view") / "static"
+_NAMES = frozenset(file.name for file in _STATIC.iterdir())
 
 
 class Api:
@@ -164,10 +165,9 @@ def _refused(error: RollwrightError) -> Response:
 def _static(request: Request) -> Response:
     name = request.path_params.get("name", "index.html")
     kind = next((_TYPES[end] for end in _TYPES if name.endswith(end)), None)
-    file = _STATIC / name
-    if kind is None or "/" in name or name.startswith(".") or not file.is_file():
+    if kind is None or name not in _NAMES:
         return _json({"error": f"there is no page {name!r}"}, 404)
-    return Response(file.read_bytes(), media_type=kind)
+    return Response((_STATIC / name).read_bytes(), media_type=kind)
 
 
 class Gate:

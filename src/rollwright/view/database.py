@@ -16,6 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rollwright.errors import StoreError
 from rollwright.store.layout import SHARDS
 from rollwright.store.parquet import shards
 from rollwright.store.schema import NODES, TRAJECTORIES, VERSION_KEY, check_version
@@ -64,7 +65,8 @@ class Database:
         self.num_in_shards = 0
         self._loaded: list[Path] = []
         self.tail_key: object = None
-        self._versions: set[str] = set()
+        self._versions: set[bytes] = set()
+        self._sizes: dict[Path, int] = {}  # rollouts by shard
         self._made: dict[str, int] = {}  # what is made when somebody asks, and of which generation it is
         self._lock = threading.RLock()
         self._main = duckdb.connect(":memory:")
@@ -79,6 +81,7 @@ class Database:
             f"allowed_directories = ['{folder}/']",
             "temp_directory = ''",
             "memory_limit = '4GB'",
+            "enable_progress_bar = false",
             "python_enable_replacements = false",
             "autoinstall_known_extensions = false",
             "autoload_known_extensions = false",
@@ -98,6 +101,42 @@ class Database:
         with self._lock:
             return self._main.cursor()
 
+    def scan(self) -> list[Path]:
+        """Look at the shards that `refresh` has not taken in yet, and return them.
+
+        Raises:
+            StoreError: one is of a newer schema, or cannot be read.
+        """
+        new = [path for path in shards(self.run_dir) if path not in self._loaded]
+        for path in new:
+            if path in self._sizes:
+                continue
+            try:  # both files of a shard appear by one rename, of one writer
+                found = pq.read_metadata(path / "trajectories.parquet")
+            except (OSError, pa.ArrowException) as error:
+                raise StoreError(f"the shard {path} cannot be read: {error}") from error
+            check_version(found.metadata, path)
+            self._versions.add(found.metadata[VERSION_KEY])
+            self._sizes[path] = found.num_rows
+        return new
+
+    def first(self, offset: int, limit: int) -> tuple[int, list[list[Any]]]:
+        """Return how many rollouts the shards hold, and some in the run's order, from the shards themselves.
+
+        This is for the moment before `refresh` has read a large run: `scan` is all that it needs.
+        """
+        begin, files, skip = 0, [], 0
+        for path, num in self._sizes.items():
+            if begin + num > offset and begin < offset + limit:
+                if not files:
+                    skip = offset - begin
+                files.append(path / "trajectories.parquet")
+            begin += num
+        if not files:
+            return begin, []
+        query = f"{_narrow(self._parquet(files), 0)} LIMIT {limit} OFFSET {skip}"
+        return begin, [list(row[1:]) for row in self.cursor().execute(query).fetchall()]
+
     def refresh(self, tail: Tables | None = None, tail_key: object = None) -> bool:
         """Take in new shards, and the groups that only the journal knows.
 
@@ -109,14 +148,10 @@ class Database:
             Whether anything changed.
         """
         with self._lock:
-            new = [path for path in shards(self.run_dir) if path not in self._loaded]
+            new = self.scan()
             is_new_tail = tail is not None and tail_key != self.tail_key
             if not new and not is_new_tail:
                 return False
-            for path in new:  # both files of a shard appear by one rename, of one writer
-                metadata = pq.read_metadata(path / "trajectories.parquet").metadata
-                check_version(metadata, path)
-                self._versions.add(metadata[VERSION_KEY])
             self._main.execute("DELETE FROM rollouts WHERE id >= ?", [self.num_in_shards])
             if new:
                 self._add(new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,16 +35,23 @@ class Lists:
     Args:
         database: the run's.
         time_limit_s: seconds after which a query is given up.
+        wait: waits until the database has been filled. Before, the run's own order can be seen already.
     """
 
-    def __init__(self, database: Database, time_limit_s: float = TIME_LIMIT_S) -> None:
-        self.database, self.time_limit_s = database, time_limit_s
+    def __init__(
+        self,
+        database: Database,
+        time_limit_s: float = TIME_LIMIT_S,
+        wait: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.database, self.time_limit_s, self.wait = database, time_limit_s, wait
         self._orders: OrderedDict[tuple[object, ...], NDArray[np.int64]] = OrderedDict()
         self._lock = threading.Lock()
 
     def columns(self, table: str) -> list[tuple[str, str]]:
         """Return (name, type) of a list's columns, in order, without its row number."""
         if _known_table(table) == "groups":
+            self.wait()
             self.database.need("groups")
         rows = self.database.cursor().execute(f"DESCRIBE {table}").fetchall()
         return [(row[0], row[1]) for row in rows if row[0] != "id"]
@@ -75,6 +82,10 @@ class Lists:
         names = [name for name, _ in self.columns(table)]
         if sort and sort not in names:
             raise UnknownName("column", sort, names)
+        if self.database.generation == 0 and table == "rollouts" and not (where.strip() or sort):
+            total, found = self.database.first(offset, limit)
+            return {"total": total, "columns": names, "rows": found, "generation": 1}
+        self.wait()
         while True:
             generation = self.database.generation
             ids = self.order(table, where, sort, is_descending)

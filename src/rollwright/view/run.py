@@ -34,10 +34,11 @@ class Run:
     Args:
         path: the run folder.
 
-    Its rollouts are read on a thread that begins at once; call `ready` before anything else.
+    Its rollouts are read on a thread that begins at once. The state, and the list in the run's own order, can
+    be asked for before that is done; everything else waits for it.
 
     Raises:
-        StoreError: it is no run folder.
+        StoreError: it is no run folder, or a shard is of a newer schema or cannot be read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -46,23 +47,25 @@ class Run:
         self.notes: list[str] = []
         self.config = self._config()
         self.database = Database(self.path)
-        self.lists = Lists(self.database)
+        self.lists = Lists(self.database, wait=self.ready)
         self.pieces = Pieces(self.path)
         self._lock = threading.Lock()
         self._metrics_stamp: object = None
         self._rows: list[Row] = []
         self._watch: Watch | None = None
+        self._read_metrics()
+        self.database.scan()
         self._first = ThreadPoolExecutor(1).submit(self.refresh)
 
     def ready(self) -> None:
         """Wait until the rollouts that are there now can be asked for.
 
         Raises:
-            StoreError: a shard of a newer schema, or one that cannot be read.
+            StoreError: a shard cannot be read.
         """
         try:
             self._first.result()
-        except (duckdb.Error, pa.ArrowException) as error:
+        except duckdb.Error as error:
             raise StoreError(f"the shards of {self.path} cannot be read: {error}") from error
 
     def _config(self) -> RunConfig | None:
@@ -156,14 +159,15 @@ class Run:
 
     def status(self) -> Row:
         """Return what a page needs to know whether it is up to date."""
-        self.refresh()
+        if self._first.done():
+            self.refresh()
         return {
             "name": self.name,
             "path": str(self.path),
             "title": self.title,
             **self.state(),
             "num_steps": len(self.steps),
-            "generation": f"{self.database.generation}.{len(self._rows)}",
+            "generation": f"{max(1, self.database.generation)}.{len(self._rows)}",
             "notes": self._notes(),
         }
 
@@ -178,6 +182,7 @@ class Run:
 
     def overview(self) -> Row:
         """Return what the first page draws."""
+        self.ready()
         status = self.status()
         found = pages.overview(self.database, self.config, self.steps, self._by_step("evaluation"))
         journal = self.folder.journal_path
@@ -189,14 +194,17 @@ class Run:
 
     def group(self, kind: str, step: int, group_index: int) -> Row:
         """Return a group's tree."""
+        self.ready()
         return rollouts.group(self.database, kind, step, group_index)
 
     def node(self, kind: str, step: int, group_index: int, name: str) -> Row:
         """Return one node with its steps."""
+        self.ready()
         return rollouts.node(self.database, self.pieces, kind, step, group_index, name)
 
     def rollout(self, kind: str, step: int, group_index: int, index: int) -> Row:
         """Return one rollout with its steps."""
+        self.ready()
         return rollouts.rollout(self.database, self.pieces, kind, step, group_index, index)
 
     def timeline(self, since: float, until: float | None) -> Row:

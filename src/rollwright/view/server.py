@@ -69,8 +69,6 @@ class Viewer:
         Raises:
             StoreError: it does not start within ten seconds.
         """
-        for run in self.runs:
-            run.ready()
         thread = threading.Thread(target=self.run, name="rollwright-view", daemon=True)
         thread.start()
         deadline = time.monotonic() + _START_S
