@@ -76,8 +76,12 @@ def test_json_is_exact_for_odd_values():
     assert again == method and again.to_json() == method.to_json()
     one, two = again.credit[0], method.credit[0]
     for field in dataclasses.fields(Odd):
-        assert repr(getattr(one, field.name)) == repr(getattr(two, field.name)), field.name
-        assert type(getattr(one, field.name)) is type(getattr(two, field.name))
+        mine, other = getattr(one, field.name), getattr(two, field.name)
+        if isinstance(mine, frozenset):  # whose order hangs on the hash seed and on how it was filled
+            assert sorted(map(repr, mine)) == sorted(map(repr, other)), field.name
+        else:
+            assert repr(mine) == repr(other), field.name
+        assert type(mine) is type(other)
 
 
 @pytest.mark.parametrize("name", sorted(method_factories()))
