@@ -1,6 +1,6 @@
 """Apply each mutation of tests/mutants/mutants.toml to a copy of the source; its tests must fail.
 
-    python tools/mutants.py [--room ROOM] [NAME ...]
+    python tools/mutants.py [--room ROOM] [--every N] [NAME ...]
 
 A mutant survives if its tests pass. A mutation whose old text is not found exactly once, and a test that
 cannot be collected, are errors. The copy is made of hard links; each mutant runs in a fork of a process
@@ -33,9 +33,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="mutants by name; all by default")
     parser.add_argument("--room", choices=sorted(ROOM_TO_IMPORTS), help="only the mutants of one room")
+    parser.add_argument("--every", type=int, default=1, help="only each N-th mutant of the list")
     options = parser.parse_args()
     mutants = tomllib.loads(LIST.read_text())["mutant"]
-    chosen = [m for m in mutants if options.room in (None, m["room"])]
+    chosen = [m for m in mutants[:: options.every] if options.room in (None, m["room"])]
     if options.names:
         chosen = [m for m in chosen if m["name"] in options.names]
     if not chosen:
