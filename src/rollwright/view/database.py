@@ -70,6 +70,8 @@ class Database:
         self._made: dict[str, int] = {}  # what is made when somebody asks, and of which generation it is
         self._lock = threading.RLock()
         self._main = duckdb.connect(":memory:")
+        self._root = self._main.cursor()
+        self._cursors = threading.Lock()
         self._lock_down()
         self._make_tail({"nodes": NODES.empty_table(), "trajectories": TRAJECTORIES.empty_table()})
         self._main.execute(f"CREATE TABLE rollouts AS {_narrow('tail_trajectories', 0)}")
@@ -98,8 +100,8 @@ class Database:
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a connection of its own for one request: cursors run side by side."""
-        with self._lock:
-            return self._main.cursor()
+        with self._cursors:  # not the lock that is held while a large run is read
+            return self._root.cursor()
 
     def scan(self) -> list[Path]:
         """Look at the shards that `refresh` has not taken in yet, and return them.
@@ -211,6 +213,7 @@ class Database:
 
     def close(self) -> None:
         """Give the memory free."""
+        self._root.close()
         self._main.close()
 
 
