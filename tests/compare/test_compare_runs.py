@@ -78,15 +78,15 @@ def test_all_runs_are_made_once(tmp_path: Path) -> None:
 
 def test_it_stops_when_it_is_decided(tmp_path: Path) -> None:
     """Oracle: hand. Kills: seeds that nobody needs, a baseline that stops while one arm is still open."""
-    plan = plan_of("grpo@lr=0.01,dapo@lr=0.03,rlep@lr=0.0100", 8)
+    plan = plan_of("grpo@lr=0.01,dapo@lr=0.03,rlep@lr=0.0100", 5)
     made, ends = comparison(plan, tmp_path, is_early=True)
     made.run(1)
     num = {
         label: sum(one == label for one, *_ in ends)
         for label in ("grpo@lr=0.01", "dapo@lr=0.03", "rlep@lr=0.0100")
     }
-    assert num == {"grpo@lr=0.01": 8, "dapo@lr=0.03": 4, "rlep@lr=0.0100": 8}
-    both = plan_of("grpo@lr=0.01,dapo@lr=0.03", 8)
+    assert num == {"grpo@lr=0.01": 5, "dapo@lr=0.03": 4, "rlep@lr=0.0100": 5}
+    both = plan_of("grpo@lr=0.01,dapo@lr=0.03", 5)
     made, ends = comparison(both, tmp_path / "two", is_early=True)
     made.run(1)
     assert len(ends) == 6 and made.decided() == {"dapo@lr=0.03"}

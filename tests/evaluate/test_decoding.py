@@ -93,12 +93,12 @@ def test_samples_are_samples() -> None:
     """
     next_logp = model(1)
     for temperature in (1.0, 0.5):
-        policy = DecodingPolicy(width=4000, temperature=temperature, max_tokens=2)
+        policy = DecodingPolicy(width=1500, temperature=temperature, max_tokens=2)
         texts, spent = decode(policy, next_logp, (), EOS)
-        assert len(texts) == 4000 and spent == sum(len(text.tokens) for text in texts)
-        first = np.bincount([text.tokens[0] for text in texts], minlength=SIZE) / 4000
+        assert len(texts) == 1500 and spent == sum(len(text.tokens) for text in texts)
+        first = np.bincount([text.tokens[0] for text in texts], minlength=SIZE) / 1500
         p = np.exp(next_logp([()])[0] / temperature)
-        assert first == pytest.approx(p / p.sum(), abs=0.03)
+        assert first == pytest.approx(p / p.sum(), abs=0.05)
         assert texts[0].logp == pytest.approx(logp_of(next_logp, (), texts[0].tokens))
     one = decode(DecodingPolicy(width=8, max_tokens=LONGEST), next_logp, (), EOS, seed=3)[0]
     assert best(one) == max((t for t in one if t.is_finished), key=lambda t: t.logp)
