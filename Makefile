@@ -48,6 +48,11 @@ bench: parity
 	$(BIN)/python benchmarks/journal_events.py
 	$(BIN)/python benchmarks/step_vs_trl.py
 	$(BIN)/python benchmarks/view_million.py
+	$(BIN)/python benchmarks/runner_events.py
+	$(BIN)/python benchmarks/schedulers.py
+	$(BIN)/python benchmarks/grading.py
+	$(BIN)/python benchmarks/grading_code.py
+	$(BIN)/python benchmarks/async_vs_sync.py
 
 bench-smollm2: smollm2
 	$(BIN)/python benchmarks/smollm2.py
@@ -64,6 +69,9 @@ bench-engine: $(STAMP)
 		--against transformers,llama.cpp
 	$(BIN)/python benchmarks/ragged.py
 	$(BIN)/python benchmarks/engine_memory.py
+	$(BIN)/python benchmarks/servers.py
+	$(BIN)/python benchmarks/speculate.py
+	$(BIN)/python benchmarks/speculate.py --same-noise
 
 crash-test: $(STAMP)
 	$(BIN)/python tools/crash_test.py --kills 20
