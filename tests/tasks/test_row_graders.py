@@ -42,6 +42,12 @@ BY_HAND = [
      [("select a from t order by a desc", "right"), ("select b from t", "wrong"), ("x", "runtime_error")]),
     ("sql", "select a from t order by a", {"setup": SETUP, "is_ordered": True},
      [("select a from t order by a desc", "wrong")]),
+    ("code", ["assert f(2) == 4", {"function": "f", "args": [3], "expected": 9}], {"partial": False},
+     [("```python\ndef f(x):\n    return x * x\n```", "right"),
+      ("```python\ndef f(x):\n    return 2 * x\n```", "wrong"),
+      ("I do not know.", "no_answer")]),
+    ("code", {"stdin": "3\n", "stdout": "9"}, {},
+     [("```python\nprint(int(input()) ** 2)\n```", "right"), ("```python\n1 / 0\n```", "runtime_error")]),
 ]  # fmt: skip
 
 
@@ -117,6 +123,9 @@ def test_answers_that_our_side_got_wrong_are_no_score(tmp_path):
 @pytest.mark.parametrize(
     "row, options, message",
     [
+        ({"answer": ["assert 1 < 2"]}, {"grader": "code"}, "cannot be checked from outside"),
+        ({"answer": [{"stdin": "1"}]}, {"grader": "code"}, "line 1: field 'answer' .* is no test"),
+        ({"answer": []}, {"grader": "code"}, "there are no tests"),
         ({"answer": "Earth"}, {"grader": "choice"}, "line 1: field 'answer' is 'Earth', expected one of the"),
         ({"answer": "F"}, {"grader": "choice", "grader_settings": {"num_options": 4}}, "first 4 letters"),
         ({"answer": "many"}, {"grader": "numeric"}, "line 1: .* expected a number"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rollwright.config_checks import convert_options
-from rollwright.errors import ConfigError, GraderError, UnknownName
+from rollwright.errors import ConfigError, DataError, GraderError, UnknownName
 from rollwright.grade.answers import extract
 from rollwright.grade.answers.found import How
 from rollwright.grade.verdict import Status, Verdict
@@ -86,6 +86,22 @@ def _sql(
     return grade_sql(response, gold, setup, is_ordered, rel_tol, timeout_s)
 
 
+def _code(
+    response: str,
+    gold: str,
+    *,
+    partial: bool = True,
+    compare: Literal["lines", "tokens", "exact"] = "lines",
+    rel_tol: float = 1e-9,
+    total_s: float = 60.0,
+) -> Verdict:
+    from rollwright.grade.code import CodeSettings, grade
+    from rollwright.tasks._code_tests import tests_of
+
+    settings = CodeSettings(partial, compare, rel_tol, total_s)
+    return grade(response, tests_of(json.loads(gold)), settings=settings)
+
+
 _GRADERS: dict[str, Callable[..., Verdict]] = {
     "exact": _exact,
     "math": _math,
@@ -95,8 +111,9 @@ _GRADERS: dict[str, Callable[..., Verdict]] = {
     "json": _json,
     "regex": _regex,
     "sql": _sql,
+    "code": _code,
 }
-_FENCED, _WHOLE = ("json", "sql"), ("exact", "regex")
+_FENCED, _WHOLE, _STRUCTURED = ("json", "sql", "code"), ("exact", "regex"), ("json", "code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +121,7 @@ class RowGrader:
     """One grader with its settings.
 
     Args:
-        name: ``exact``, ``math``, ``choice``, ``text``, ``numeric``, ``json``, ``regex`` or ``sql``.
+        name: ``exact``, ``math``, ``choice``, ``text``, ``numeric``, ``json``, ``regex``, ``sql``, ``code``.
         settings: of that grader, by name; what is left out has its default.
 
     Raises:
@@ -135,12 +152,12 @@ class RowGrader:
 
     def gold(self, answer: Any) -> str:
         """Return a row's answer as the text that the grader compares with."""
-        is_text = self.name != "json" or isinstance(answer, str)
+        is_text = self.name not in _STRUCTURED or (self.name == "json" and isinstance(answer, str))
         return str(answer) if is_text else json.dumps(answer, ensure_ascii=False)
 
     def complaint(self, answer: Any) -> str | None:
         """Return what is wrong with a row's answer, or None."""
-        if self.name != "json" and not isinstance(answer, str | int | float):
+        if self.name not in _STRUCTURED and not isinstance(answer, str | int | float):
             return "expected a string or a number"
         gold = self.gold(answer)
         if not gold.strip() and self.name != "exact":
@@ -177,7 +194,7 @@ class RowGrader:
 def _check_ranges(name: str, settings: dict[str, Any]) -> None:
     for setting, value in settings.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        low = {"timeout_s": 1e-3, "num_options": 2}.get(setting, 0)
+        low = {"timeout_s": 1e-3, "total_s": 1e-3, "num_options": 2}.get(setting, 0)
         if is_number and not low <= value < float("inf"):
             raise ConfigError(f"{setting}={value} of the grader {name!r}: expected at least {low}")
     if name == "math":
@@ -222,9 +239,20 @@ def _regex_complaint(gold: str, settings: dict[str, Any]) -> str | None:
     return None
 
 
+def _code_complaint(gold: str, settings: dict[str, Any]) -> str | None:
+    from rollwright.tasks._code_tests import tests_of
+
+    try:
+        tests_of(json.loads(gold))
+    except DataError as error:
+        return str(error)
+    return None
+
+
 _GOLD_CHECKS: dict[str, Callable[[str, dict[str, Any]], str | None]] = {
     "choice": _choice_complaint,
     "numeric": _numeric_complaint,
     "json": _json_complaint,
     "regex": _regex_complaint,
+    "code": _code_complaint,
 }
