@@ -174,8 +174,12 @@ def test_a_run_that_was_stopped_has_the_points_of_one_that_was_not(tmp_path: Pat
         path = tmp_path / "parts"
         run(job(path), say, lives)
         assert not (path / DONE).exists()
-    run(job(path), said.append, threading.Event())
+    last: list[dict] = []
+    run(job(path), last.append, threading.Event())
     assert points_of(plan, path) == whole
+    kinds = [row.get("kind") for row in last]
+    measured = {row["step"] for row in last[kinds.index("step") :] if row.get("kind") == "evaluation"}
+    assert measured <= {point[0] for point in whole}  # what was measured before it was stopped is not again
 
 
 @pytest.mark.slow
