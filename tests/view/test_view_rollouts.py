@@ -126,7 +126,7 @@ def _cached_pieces(factory: pytest.TempPathFactory, made: list[Pieces] = []) -> 
     return made[0]
 
 
-@given(tokens=st.lists(st.integers(0, 255), max_size=12))
+@given(tokens=st.lists(st.integers(0, 255), max_size=40))
 @settings(max_examples=60, deadline=None)
 def test_pieces_of_any_bytes_are_what_they_decode_to(
     tokens: list[int], tmp_path_factory: pytest.TempPathFactory
@@ -134,6 +134,19 @@ def test_pieces_of_any_bytes_are_what_they_decode_to(
     """Oracle: decode of all. Models sample bytes that are no text; what is broken is shown as broken."""
     pieces = _cached_pieces(tmp_path_factory)
     assert "".join(pieces.of(tokens) or []) == pieces.decode(tokens)
+
+
+def test_long_stretches_of_broken_bytes_take_no_longer(tmp_path_factory: pytest.TempPathFactory):
+    """Oracle: the number of tokens decoded. Kills: a window that grows with the text."""
+    pieces = _cached_pieces(tmp_path_factory)
+    decoded, decode = [], pieces.decode
+    pieces.decode = lambda tokens: (decoded.append(len(tokens)), decode(tokens))[1]  # type: ignore[method-assign]
+    tokens = pieces.tokenizer.encode("é", add_special_tokens=False).ids[1:] * 600
+    try:
+        assert "".join(pieces.of(tokens) or []) == decode(tokens)
+    finally:
+        del pieces.decode
+    assert sum(decoded) < 40 * len(tokens)
 
 
 def test_pieces_keep_blanks_that_a_token_alone_loses(tmp_path: Path):

@@ -9,7 +9,7 @@ from typing import Any
 from rollwright.store.layout import CHECKPOINTS
 
 _BROKEN = "\ufffd"
-_LONGEST = 8  # tokens that one character may take
+_LONGEST = 8  # tokens that one character may take; what is broken for longer is no character
 
 
 class Pieces:
@@ -47,30 +47,13 @@ class Pieces:
     def of(self, tokens: Sequence[int]) -> list[str] | None:
         """Return one piece a token, or None without a tokeniser.
 
-        The pieces joined are `decode` of all. A character over several tokens stands in the first of them,
+        The pieces joined are `decode` of all. A character over several tokens stands in the last of them,
         the others are empty.
         """
         if self.tokenizer is None:
             return None
-        pieces = self._alone(tokens)
+        pieces = [self._one(token) for token in tokens]  # right but for what spans or needs its neighbours
         return pieces if "".join(pieces) == self.decode(tokens) else self._in_context(tokens)
-
-    def _alone(self, tokens: Sequence[int]) -> list[str]:
-        pieces: list[str] = []
-        place = 0
-        while place < len(tokens):
-            text, num = self._one(tokens[place]), 1
-            while _BROKEN in text and num < _LONGEST and place + num < len(tokens):
-                num += 1
-                longer = self.decode(tokens[place : place + num])
-                if _BROKEN not in longer:
-                    text = longer
-                    break
-            else:
-                num = 1
-            pieces += [text, *[""] * (num - 1)]
-            place += num
-        return pieces
 
     def _one(self, token: int) -> str:
         if token not in self._single:
@@ -78,7 +61,7 @@ class Pieces:
         return self._single[token]
 
     def _in_context(self, tokens: Sequence[int]) -> list[str]:
-        """Decode with what stands before, for tokenisers that drop or add blanks at the beginning.
+        """Decode with what stands before: characters of several tokens, blanks that a beginning loses.
 
         A piece is what a token adds to the text of the piece before; one that ends within a character
         waits for the next token.
@@ -87,7 +70,8 @@ class Pieces:
         since = read = 0
         for place in range(len(tokens)):
             before, now = self.decode(tokens[since:read]), self.decode(tokens[since : place + 1])
-            is_whole = not now.endswith(_BROKEN) or place + 1 == len(tokens)
+            is_last = place + 1 == len(tokens) or place - read >= _LONGEST
+            is_whole = not now.endswith(_BROKEN) or is_last
             if is_whole and len(now) > len(before):
                 pieces.append(now[len(before) :])
                 since, read = read, place + 1

@@ -39,9 +39,6 @@ def timeline(activity: Activity, since: float = 0.0, until: float | None = None)
     ]
     if is_whole:
         found += [lane for kind in KINDS for lane in _lanes(kind, here, end)]
-    edges = np.linspace(since, until or 1.0, _NUM_BINS + 1)
-    made_edges, made = tokens_per_second(activity, 4 * _NUM_BINS)
-    found_idle = idle(activity)
     return {
         "since": since,
         "until": until,
@@ -50,22 +47,35 @@ def timeline(activity: Activity, since: float = 0.0, until: float | None = None)
         "is_whole": is_whole,
         "lanes": found[: MAX_LANES + 2],
         "num_lanes_left_out": max(0, len(found) - MAX_LANES - 2),
-        "times": [float(t) for t in edges],
-        "curves": {kind: _in_flight(spans(activity, kind), edges) for kind in KINDS},
-        "tokens_per_second": [float(v) for v in np.interp(edges, made_edges[:-1], made)],
+        **_curves(activity, since, until),
         "steps": [
             [one.step, one.began, one.ended, one.is_done]
             for one in steps_of(activity)
             if one.began < until and one.ended > since
         ][:400],
         "restarts": [at for at in activity.restarts if since <= at <= until],
-        "idle": {
-            "learner": found_idle.learner_idle,
-            "engine": found_idle.engine_idle,
-            "both": found_idle.both_idle,
-            "overlap": found_idle.overlap,
-        },
+        "idle": _idle(activity),
         "waits": [[t.name, t.what, t.since, t.deadline] for t in activity.timers.values()],
+    }
+
+
+def _curves(activity: Activity, since: float, until: float) -> dict[str, Any]:
+    edges = np.linspace(since, until or 1.0, _NUM_BINS + 1)
+    made_edges, made = tokens_per_second(activity, 4 * _NUM_BINS)
+    return {
+        "times": [float(t) for t in edges],
+        "curves": {kind: _in_flight(spans(activity, kind), edges) for kind in KINDS},
+        "tokens_per_second": [float(v) for v in np.interp(edges, made_edges[:-1], made)],
+    }
+
+
+def _idle(activity: Activity) -> dict[str, float]:
+    found = idle(activity)
+    return {
+        "learner": found.learner_idle,
+        "engine": found.engine_idle,
+        "both": found.both_idle,
+        "overlap": found.overlap,
     }
 
 
