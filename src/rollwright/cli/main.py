@@ -14,9 +14,11 @@ from cyclopts.exceptions import UnknownCommandError, UnknownOptionError, UnusedC
 
 # Their modules import nothing heavy: torch and the like come when a command runs.
 from rollwright.cli.chat import chat
+from rollwright.cli.check import check
 from rollwright.cli.check_env import check_env
 from rollwright.cli.compare import compare
 from rollwright.cli.demo import demo
+from rollwright.cli.diagnose import diagnose
 from rollwright.cli.evaluate import evaluate
 from rollwright.cli.grade import grade
 from rollwright.cli.methods import methods
@@ -39,6 +41,8 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "compare": compare,
     "show": show,
     "view": view,
+    "diagnose": diagnose,
+    "check": check,
     "why": why,
     "timeline": timeline,
     "simulate": simulate,

@@ -1,0 +1,1 @@
+"""The offline checker: proves that a dump of rollouts is right, or says where it is wrong."""
