@@ -20,12 +20,15 @@ def config(**changes):
 
 def trained(folder, force=False, **changes):
     """Return weights, records and what the drafts did."""
-    training = Training.start(config(**changes), folder, lambda row: None)
+    rows = []
+    training = Training.start(config(**changes), folder, rows.append)
     drafting = training.parts.engine.drafting
     if drafting is not None:
         drafting.switch.is_forced = force
     assert training.run() == "all steps done"
     weights = torch.cat([p.detach().flatten() for p in training.parts.model.parameters()])
+    told = [row["draft_acceptance"] for row in rows if "draft_acceptance" in row]
+    assert told == [] if drafting is None else told[-1] == drafting.report.acceptance
     return weights, open_run(folder).sql(NODES).fetchall(), drafting and drafting.report
 
 

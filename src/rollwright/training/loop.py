@@ -155,7 +155,7 @@ class Training:
         if self.swarm is not None:
             told, prompt = self.swarm.speech.told, self.parts.task.prompt
             self.swarm.publish(report.step, [told(c.group, prompt(c.group.task)) for c in closed])
-        self._row({"kind": "step", "step": report.step, **report.metrics})
+        self._row({"kind": "step", "step": report.step, **report.metrics, **self.parts.engine_metrics()})
 
     def _row(self, row: Row) -> None:
         key = (row["kind"], row["step"])

@@ -105,6 +105,11 @@ class Parts:
         self.copy_weights()
         self.engine.publish(version)
 
+    def engine_metrics(self) -> dict[str, float]:
+        """Return what the engine says of itself since the process began: of drafts, where it checks any."""
+        drafting = getattr(self.engine, "drafting", None)
+        return {} if drafting is None else drafting.report.metrics()
+
     def evaluator(self) -> Engine:
         """Return an engine that has the learner's weights and nothing of the training in flight."""
         if self.config.driver == "inline" and not self.settings.num_ahead:

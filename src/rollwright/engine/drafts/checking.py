@@ -46,6 +46,16 @@ class DraftReport:
         """Share of the proposed tokens that were right; 0 where none were proposed."""
         return self.accepted / self.proposed if self.proposed else 0.0
 
+    def metrics(self) -> dict[str, float]:
+        """Return the figures for a row of metrics; none before drafts were checked."""
+        if not self.passes:
+            return {}
+        return {
+            "draft_acceptance": self.acceptance,
+            "draft_tokens_a_pass": self.kept / self.passes,
+            "draft_passes_share": self.passes / (self.passes + self.plain_passes),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
