@@ -139,7 +139,8 @@ def logprobs(group: RawGroup, _: Context) -> Found:
         elif not all(v is not None and math.isfinite(v) and v <= 1e-6 for v in values):
             bad = next(v for v in values if v is None or not math.isfinite(v) or v > 1e-6)
             yield row, f"node {row['node']} has the logprob {bad}; expected a finite number of at most 0"
-    if not known and any(row["origin"] == "sampled" for row in group.nodes):
+    is_text = all(row["tokens"] is None for row in group.nodes)
+    if not known and (is_text or any(row["origin"] == "sampled" for row in group.nodes)):
         raise Unknown("logprobs of the sampled tokens")
 
 
@@ -241,7 +242,9 @@ def versions(group: RawGroup, context: Context) -> Found:
     """Versions never go back: along a path, from batch to batch, and none is newer than its batch."""
     known = False
     for row, path in _paths(group):
-        found = [node["version"] for node, taken in path if node["version"] is not None and taken]
+        found = [
+            node["version"] for node, taken in path if node["version"] is not None and _is_on(node, taken)
+        ]
         known = known or bool(found)
         if any(a > b for a, b in pairwise(found)):
             yield row, f"rollout {row['leaf']} was sampled by the versions {found}, which go back"
@@ -342,6 +345,10 @@ def _need(value: Any, what: str) -> Any:
     if value is None:
         raise Unknown(what)
     return value
+
+
+def _is_on(row: Row, taken: int) -> bool:
+    return taken > 0 or row["tokens"] is None
 
 
 def _length(row: Row) -> int:

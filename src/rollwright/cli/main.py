@@ -17,6 +17,7 @@ from rollwright.cli.chat import chat
 from rollwright.cli.check import check
 from rollwright.cli.check_env import check_env
 from rollwright.cli.compare import compare
+from rollwright.cli.convert import export, import_
 from rollwright.cli.demo import demo
 from rollwright.cli.diagnose import diagnose
 from rollwright.cli.evaluate import evaluate
@@ -43,6 +44,8 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "view": view,
     "diagnose": diagnose,
     "check": check,
+    "import": import_,
+    "export": export,
     "why": why,
     "timeline": timeline,
     "simulate": simulate,
