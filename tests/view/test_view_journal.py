@@ -61,6 +61,7 @@ def test_steps_move_from_the_journal_into_a_shard_once(toy: Run, toy_path: Path,
     run = Run(path)
     run.ready()
     until(run, len(rows(toy)))
+    assert set(run._watch.followed.closed) == {4}  # what shards hold is not kept a second time
     before = run.database.generation
     shutil.move(tmp_path / last.name, last)
     run.refresh()

@@ -9,6 +9,7 @@ import { link, note } from "./route.js";
 import { timeline } from "./timeline.js";
 
 const USUAL = ["reward_mean", "length_mean", "entropy_mean", "age_mean", "zero_variance_share", "truncated_share"];
+const TONES = { right: "tgood", wrong: "tdim" };
 const BIG_JOURNAL = 64e6; // bytes beyond which a journal is read only when somebody asks
 
 export async function overview(root, { run, query }) {
@@ -110,7 +111,7 @@ function ends(run, found) {
   const where = (text) => link(["run", run, "rollouts"], { where: text });
   const quoted = (value) => `'${String(value).replaceAll("'", "''")}'`;
   const linked = (column, rows) =>
-    bars(rows.map(([value, num], k) => [h("a", { href: where(value === null ? `${column} is null` : `${column} = ${quoted(value)}`) }, value ?? "none"), num, `t${k % 6}`]));
+    bars(rows.map(([value, num], k) => [h("a", { href: where(value === null ? `${column} is null` : `${column} = ${quoted(value)}`) }, value ?? "none"), num, TONES[value] ?? `t${k % 6}`]));
   return card(
     "Ages and ends",
     h("h3", {}, "Age when trained, in versions"),
