@@ -24,6 +24,7 @@ from rollwright.cli.evaluate import evaluate
 from rollwright.cli.grade import grade
 from rollwright.cli.methods import methods
 from rollwright.cli.replay import replay
+from rollwright.cli.rescore import rescore
 from rollwright.cli.sandbox import sandbox
 from rollwright.cli.serve import serve
 from rollwright.cli.show import show
@@ -46,6 +47,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "check": check,
     "import": import_,
     "export": export,
+    "rescore": rescore,
     "why": why,
     "timeline": timeline,
     "simulate": simulate,

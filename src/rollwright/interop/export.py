@@ -86,14 +86,14 @@ def _own(source: Source, out: Path) -> int:
                 "group": first["group"],
                 "task": first["task"],
             }
-            row["nodes"] = [_plain(node) for node in group.nodes]
-            row["trajectories"] = [_plain(leaf) for leaf in group.trajectories]
+            row["nodes"] = [plain_row(node) for node in group.nodes]
+            row["trajectories"] = [plain_row(leaf) for leaf in group.trajectories]
             file.write(dumps(row)[0] + "\n")
             num += len(group.trajectories)
     return num
 
 
-def _plain(row: Row) -> Row:
+def plain_row(row: Row) -> Row:
     found = {name: value for name, value in row.items() if not name.startswith("_")}
     for name in ("fates", "rewards"):
         if found.get(name) is not None and not isinstance(found[name], dict):
@@ -103,18 +103,18 @@ def _plain(row: Row) -> Row:
 
 def _rows(source: Source, to: str, notes: Counter[str]) -> Iterator[Row]:
     make = {"trl": _trl, "verl": _verl, "openai-chat": _chat}[to]
-    decode = _decoder(source)
+    decode = decoder_of(source)
     for group in source.groups():
         nodes = {row["node"]: row for row in group.nodes}
         for leaf in group.trajectories:
-            pieces = _pieces(nodes, leaf, decode)
+            pieces = pieces_of(nodes, leaf, decode)
             if pieces is None:
                 notes["rollouts left out: no text, and no tokeniser to make it"] += 1
             else:
                 yield make(group, leaf, pieces, notes)
 
 
-def _pieces(nodes: dict[str, Row], leaf: Row, decode: Decode | None) -> list[Piece] | None:
+def pieces_of(nodes: dict[str, Row], leaf: Row, decode: Decode | None) -> list[Piece] | None:
     """Return (origin, text, message) of each stretch of the path; None where its text cannot be had."""
     path: list[Piece] = []
     name, num = leaf["leaf"], None
@@ -131,7 +131,7 @@ def _pieces(nodes: dict[str, Row], leaf: Row, decode: Decode | None) -> list[Pie
     return path[::-1]
 
 
-def _decoder(source: Source) -> Decode | None:
+def decoder_of(source: Source) -> Decode | None:
     from rollwright.learn.checkpoint import newest
 
     path = newest(source.run / "checkpoints") if source.run is not None else None
@@ -143,7 +143,7 @@ def _decoder(source: Source) -> Decode | None:
     return lambda tokens: tokenizer.decode(tuple(tokens))
 
 
-def _text(pieces: list[Piece]) -> str:
+def text_of(pieces: list[Piece]) -> str:
     return "".join(text if text is not None else json.dumps(message) for _, text, message in pieces)
 
 
@@ -155,14 +155,14 @@ def _trl(group: RawGroup, leaf: Row, pieces: list[Piece], notes: Counter[str]) -
     if leaf["reward"] is None:
         notes["rollouts that were not scored: their reward is null"] += 1
     rewards = dict(leaf["rewards"] or ()) or {"reward": leaf["reward"]}
-    own = {"step": group.key[1], "prompt": _text(pieces[:1]), "completion": _text(pieces[1:])}
+    own = {"step": group.key[1], "prompt": text_of(pieces[:1]), "completion": text_of(pieces[1:])}
     return own | rewards | {"advantage": advantage}
 
 
 def _verl(group: RawGroup, leaf: Row, pieces: list[Piece], notes: Counter[str]) -> Row:
     if leaf["reward"] is None:
         notes["rollouts that were not scored: their score is null"] += 1
-    own = {"input": _text(pieces[:1]), "output": _text(pieces[1:]), "gts": None, "score": leaf["reward"]}
+    own = {"input": text_of(pieces[:1]), "output": text_of(pieces[1:]), "gts": None, "score": leaf["reward"]}
     return own | {"step": group.key[1], "uid": f"{leaf['group']}_0_{leaf['index']}"}
 
 
