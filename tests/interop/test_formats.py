@@ -200,8 +200,12 @@ def test_a_mask_on_an_observation_is_refuted(tmp_path):
 
 
 def test_atropos_labels(tmp_path):
-    """Hand: a label that is neither -100 nor its token is an error."""
+    """Hand: -100 is not trained; a label that is neither -100 nor its token is an error."""
     row = example("atropos")
+    (tmp_path / "right").mkdir()
+    groups, _ = bring(tmp_path / "right", "atropos", row)
+    parts = [(node["origin"], node["tokens"]) for node in groups[0].nodes]
+    assert parts == [("prompt", [7, 8]), ("sampled", [5, 2]), ("sampled", [6, 2])]
     row["masks"][0][2] = 1
     with pytest.raises(DataError, match="label"):
         bring(tmp_path, "atropos", row)
