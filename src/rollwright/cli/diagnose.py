@@ -33,7 +33,7 @@ def diagnose(
     `rollwright diagnose runs/first --json`
 
     Args:
-        run: The run folder, or a folder of imported shards.
+        run: The run folder; its shards alone will do.
         as_json: Print everything as one JSON object instead, for programs.
     """
     import dataclasses

@@ -41,7 +41,7 @@ class Tree:
 
 
 class Evidence:
-    """A run folder, or a folder of imported shards, opened for reading.
+    """A run folder, or only its shards or metrics, opened for reading.
 
     Attributes:
         sql: DuckDB with `nodes`, `trajectories`, `metrics`, and `fresh`: this run's own training rollouts,
@@ -71,8 +71,8 @@ class Evidence:
         self.num_steps = int(self.one("SELECT count(*) FROM windows")[0])
         if not self.num_rollouts and not self.metric_names:
             raise ConfigError(
-                f"{path} has neither training rollouts (shards/) nor metrics; expected a run folder, or a "
-                "folder that `rollwright import` made"
+                f"{path} has neither training rollouts (shards/) nor metrics; expected a run folder "
+                "(imported .jsonl dumps are not read yet)"
             )
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:

@@ -42,7 +42,7 @@ class Diagnosis:
 
 
 def diagnose(path: str | Path) -> list[Diagnosis]:
-    """Look for every pathology in a run folder, or a folder of imported shards.
+    """Look for every pathology in a run folder, or in its shards or metrics alone.
 
     Returns:
         One diagnosis a detector; what was found first.
