@@ -57,3 +57,10 @@ def test_a_missing_file(capsys: pytest.CaptureFixture) -> None:
     """A wrong command has exit code 2."""
     assert main(["grade", "nothing.jsonl"]) == 2
     assert "no file nothing.jsonl" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """By hand. Broken by: reading it bare, which ended in a traceback."""
+    (tmp_path / "bad.jsonl").write_bytes(b"\xff\xfe\n")
+    assert main(["grade", str(tmp_path / "bad.jsonl")]) == 1
+    assert "bad.jsonl is no UTF-8 text" in capsys.readouterr().err

@@ -198,6 +198,29 @@ BROKEN = [
 ]
 
 
+class NoServer(Walk):
+    def reset(self, seed):
+        raise RuntimeError("no server")
+
+
+class Leaves(Walk):
+    def step(self, turn):
+        raise SystemExit(0)
+
+
+class Needs(Walk):
+    def __init__(self, server):
+        pass
+
+
+def test_an_environment_that_raises_or_leaves_is_a_finding():
+    """Oracle: how it was broken. Broken by: letting SystemExit(0) through: exit code 0."""
+    assert problems(NoServer, num=1)["task"].startswith("RuntimeError: no server")
+    assert problems(Leaves, num=1)["answers"].endswith("test_check_env.py)")
+    with pytest.raises(ConfigError, match=r"cannot be made: TypeError.*'server'"):
+        check_env(Needs)
+
+
 @pytest.mark.parametrize(("make", "check", "says"), BROKEN, ids=[make.__name__ for make, *_ in BROKEN])
 def test_each_check_finds_what_breaks_it(make, check, says):
     """Oracle: how the environment was broken. Broken by: leaving the check out."""

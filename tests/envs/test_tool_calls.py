@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -141,6 +142,7 @@ WRONG = [
     ("mistral", '[TOOL_CALLS][{"name": "f"', "", "not valid JSON"),
     ("mistral", "[TOOL_CALLS]", "", "neither"),
     ("pythonic", "[f(1)]", "f", "need names"),
+    ("pythonic", "[f(x=1, x=2)]", "f", "given twice"),
     ("pythonic", "[f(x=open('y'))]", "f", "not plain values"),
     ("pythonic", "[f(x=1)", "", "list of Python calls"),
     ("openai", '{"tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}', "f", "not valid JSON"),
@@ -281,6 +283,13 @@ def test_what_is_written_as_elements_is_read(arguments):
     """Oracle: the inverse, for texts."""
     (call,) = parse_tool_calls(render_call("f", arguments, "xml"), "xml")
     assert (call.arguments, call.error) == (arguments, None)
+
+
+def test_thousands_of_opening_tags_are_read_in_good_time():
+    """Oracle: the clock; looking for a close tag again for each of them took half a minute."""
+    start = time.perf_counter()
+    assert len(parse_tool_calls("<tool_call>" * 30_000, "hermes")) == 30_000
+    assert time.perf_counter() - start < 5
 
 
 def test_what_the_model_is_told():

@@ -165,6 +165,25 @@ def test_a_plain_function_around_a_coroutine():
     assert [v.score for v in listed.many(calls(("p", "a"), ("p", "b")))] == [2.0, 2.0]
 
 
+def test_an_exception_that_cannot_be_shown_is_still_named():
+    """By hand. Broken by: formatting it bare, which was told as an overrun of its time."""
+
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def plain(completion):
+        raise Odd
+
+    async def coroutine(completion):
+        raise Odd
+
+    for function in (plain, coroutine):
+        verdict = load_reward(function, THREAD)("p", "c")
+        assert (verdict.score, verdict.status) == (None, "grader_error")
+        assert verdict.detail.endswith("raised Odd: it cannot be shown")
+
+
 def test_a_batch_that_fails_is_asked_again_one_by_one():
     """By hand: a list function that raises on one completion loses only that one; lengths must agree."""
 

@@ -85,7 +85,11 @@ def read_pairs(file: Path) -> list[tuple[str, str]]:
     if not file.is_file():
         raise ConfigError(f"no file {file}; give a file of JSON lines with 'response' and 'gold'")
     pairs = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file} is no UTF-8 text ({error}); expected JSON lines in UTF-8") from error
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:

@@ -36,6 +36,9 @@ def python_calls(body: str) -> list[tuple[str, dict[str, Any] | None, str | None
         try:
             if call.args or any(keyword.arg is None for keyword in call.keywords):
                 raise ValueError("arguments need names")
+            names = [keyword.arg for keyword in call.keywords]
+            if len(set(names)) < len(names):
+                raise ValueError("an argument is given twice")
             arguments = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
             json.dumps(arguments, allow_nan=False)  # sets, bytes and the like are no values of a call
         except (ValueError, TypeError, RecursionError, MemoryError) as error:

@@ -143,7 +143,7 @@ def _qwen_body(text: str, start: int) -> Found:
 
 def _between(text: str, opening: str, closing: str, body: Callable[[str, int], Found]) -> Iterator[Found]:
     """Read one call between each pair of tags. The last close tag may be missing, as a stop string is."""
-    at = text.find(opening)
+    at, closed = text.find(opening), 0
     while at >= 0:
         inner = body(text, skip_space(text, at + len(opening)))
         after = skip_space(text, inner.end)
@@ -153,7 +153,9 @@ def _between(text: str, opening: str, closing: str, body: Callable[[str, int], F
         elif is_whole and after == len(text):
             end = inner.end
         else:  # what is behind the call belongs to it up to the next tag
-            ends = [place for place in (text.find(closing, after), text.find(opening, after)) if place >= 0]
+            if 0 <= closed < after:  # found once, not again for each of thousands of opening tags
+                closed = text.find(closing, after)
+            ends = [place for place in (closed, text.find(opening, after)) if place >= 0]
             end = min(ends, default=len(text))
             error = inner.error or f"the tool call does not end with {closing} behind its JSON"
             inner = Found(at, end, inner.name, None, "", error)

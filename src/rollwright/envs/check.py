@@ -11,7 +11,7 @@ from rollwright.envs import _checks as checks
 from rollwright.envs._episodes import Episode, draw_turns, play
 from rollwright.envs.api import Environment, Turn
 from rollwright.envs.task import env_task
-from rollwright.errors import ConfigError
+from rollwright.errors import ConfigError, RollwrightError
 from rollwright.rng import generator
 
 __all__ = ["CHECKS", "Finding", "Report", "check_env"]
@@ -114,7 +114,7 @@ def check_env(
 
 
 def _findings(trial: Trial, num: int, max_turns: int) -> list[Finding]:
-    findings = [Finding("task", checks.check_task(trial.task))]
+    findings = [_task(trial.task)]
     if findings[0].problem is None:
         trial.ids = _some_ids(trial.task, num)
         findings += _play_all(trial, max_turns)
@@ -129,9 +129,23 @@ def _findings(trial: Trial, num: int, max_turns: int) -> list[Finding]:
     return findings
 
 
+def _task(task: Any) -> Finding:
+    try:
+        return Finding("task", checks.check_task(task))
+    except (Exception, SystemExit) as error:  # its first reset happens here
+        return Finding("task", _said(error))
+
+
 def as_task(build: Callable[[], Any]) -> Any:
     """Return the task that ``build`` makes, or that of the environment which it makes."""
-    made = build()
+    try:
+        made = build()
+    except RollwrightError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"it cannot be made: {_said(error)}; expected a function without arguments"
+        ) from error
     if hasattr(made, "ids") and hasattr(made, "grade"):
         return made
     if isinstance(made, Environment):
@@ -156,7 +170,7 @@ def _play_all(trial: Trial, max_turns: int) -> list[Finding]:
             rng = generator(trial.seed, "check-env", number)
             trial.turns[task_id] = draw_turns(task, task_id, rng, num) if num else []
             trial.episodes[task_id] = play(task, task.reset(task_id), trial.turns[task_id])
-        except Exception as error:  # foreign code may raise anything; that is what is asked
+        except (Exception, SystemExit) as error:  # foreign code may do anything; that is what is asked
             return [Finding("answers", f"{task_id}: {_said(error)}")]
     return [Finding("answers")]
 
@@ -166,12 +180,12 @@ def _run(name: str, check: Callable[[Trial], checks.Problems], trial: Trial) -> 
         problems = check(trial)
     except checks.Skip as skip:
         return [Finding(name, skipped=str(skip))]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return [Finding(name, _said(error))]
     return [Finding(name, problem, is_note) for problem, is_note in problems] or [Finding(name)]
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """Return an error in one line, with where in foreign code it came from."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     text = f"{type(error).__name__}: {error}"

@@ -29,6 +29,10 @@ EQUAL = [
     ("0.333333", "1/3"), ("2.9999999999999996", "3"), ("\\text{(C)}", "C"), ("No solution", "no solution"),
     ("(\\sqrt{2}+1)(\\sqrt{2}-1)", "1"), ("\\sqrt{3+2\\sqrt{2}}-1-\\sqrt{2}", "0"), ("$5$", "5."),
     ("\\int_0^1 2x \\, dx", "1"), ("\\sum_{k=1}^{4} k", "10"),
+    ("5\\text{ million}", "5000000"), ("2.5 million dollars", "\\$2500000"), ("3 dozen", "36"),
+    ("5\\text{ hundred thousand}", "500{,}000"), ("\\$5 million", "\\$5{,}000{,}000"),
+    ("2+3=5", "5"), ("12 \\times 5 = 60", "60"), ("\\sin 30^\\circ", "0.5"), ("\\tan 45^\\circ", "1"),
+    ("5 apples in total", "5"), ("3 times", "3"), ("4 more apples", "4"), ("6\\text{ boys and girls}", "6"),
 ]  # fmt: skip
 DIFFERENT = [
     ("5 apples", "5 oranges"), ("5\\text{ cm}^2", "5\\text{ cm}"), ("5 kg", "5 m"), ("\\$5", "€5"),
@@ -39,6 +43,11 @@ DIFFERENT = [
     ("2 3", "6"), ("2 3", "23"), ("1/0", "2/0"), ("\\sqrt{-1}", "1"), ("12:00", "6:00"), ("1011_2", "11"),
     ("\\emptyset", "0"), ("\\infty", "-\\infty"), ("9^{20}", "9^{20}+1"), ("", "0"), ("100", "1,00"),
     ("\\sqrt{-x^2-1}", "\\ln(-x^2-1)"), ("\\sum_{k=1}^{4} k", "11"), ("\\int_0^1 2x \\, dx", "2"),
+    ("5\\text{ or 6}", "5"), ("5\\text{ or six}", "5"), ("5 \\text{ (or 6)}", "5"),
+    ("5\\text{ or more}", "5"), ("5\\text{ million}", "5"), ("5 thousand", "5"), ("\\$5 million", "\\$5"),
+    ("5 times two", "5"), ("5 minus one", "5"), ("5\\text{ and a half}", "5"), ("5\\text{ squared}", "5"),
+    ("5\\text{ tenths}", "5"), ("5\\text{ factorial}", "5"), ("5\\text{ pi}", "5"), ("2+3=6", "6"),
+    ("2+3=6", "5"), ("0=1", "1"), ("\\sin 30^\\circ", "\\sin 30"),
 ]  # fmt: skip
 
 

@@ -105,8 +105,8 @@ def _same_relation(a: Value, b: Value, settings: MathSettings) -> bool:
     if not isinstance(a, Relation) or not isinstance(b, Relation):
         relation, other = (a, b) if isinstance(a, Relation) else (b, a)
         assert isinstance(relation, Relation)
-        # x = 5 gives the value 5; y = x + 1 gives the expression. Others give none.
-        if isinstance(other, Quantity) and relation.sign == "=" and _defines(relation):
+        # x = 5 and 2 + 3 = 5 give the value 5; y = x + 1 gives the expression. Others give none.
+        if isinstance(other, Quantity) and relation.sign == "=" and _gives(relation, settings):
             return _same_quantity(Quantity(relation.right, relation.unit), other, settings)
         return False
     if a.sign != b.sign:
@@ -116,6 +116,12 @@ def _same_relation(a: Value, b: Value, settings: MathSettings) -> bool:
     if a.sign != "=":
         return are_proportional(_difference(a), _difference(b), must_be_positive=a.sign in "<≤")
     return are_proportional(_difference(a), _difference(b), must_be_positive=False)
+
+
+def _gives(relation: Relation, settings: MathSettings) -> bool:
+    if not relation.left.symbols() and not relation.right.symbols():
+        return same_number(relation.left, relation.right, Comparison(settings.tolerance))
+    return _defines(relation)
 
 
 def _defines(relation: Relation) -> bool:

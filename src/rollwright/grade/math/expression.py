@@ -11,6 +11,10 @@ class Unreadable(Exception):
     """Our own reader has no single reading of a text."""
 
 
+class Refused(Unreadable):
+    """A text says more than its number, so nobody may read only a part of it: "5 or six" is not 5."""
+
+
 class TooLarge(Exception):
     """Evaluating would take more work than the bounds allow."""
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from rollwright.grade.math.clean import LONGEST, clean
 from rollwright.grade.math.equal import same_value
 from rollwright.grade.math.evaluate import Undefined
-from rollwright.grade.math.expression import TooLarge, Unreadable
+from rollwright.grade.math.expression import Refused, TooLarge, Unreadable
 from rollwright.grade.math.library import library_equal
 from rollwright.grade.math.read import read, read_as_list
 from rollwright.grade.math.settings import MathSettings
@@ -34,6 +34,7 @@ class _Reading:
     values: tuple[Value, ...] = ()
     why: str = ""
     is_too_large: bool = False
+    is_refused: bool = False
 
 
 def is_equal(a: str, b: str, settings: MathSettings | None = None) -> bool:
@@ -87,7 +88,7 @@ def _is_words(reading: _Reading) -> bool:
 
 def _is_refused(reading: _Reading) -> bool:
     """Whether the library must not be asked: it reads a part of what has no single reading."""
-    return not reading.values and "\\" not in reading.text
+    return reading.is_refused or (not reading.values and "\\" not in reading.text)
 
 
 def _who_is_too_large(
@@ -115,7 +116,7 @@ def _reading(text: str) -> _Reading:
     except (TooLarge, RecursionError) as error:
         return _Reading(cleaned, why=str(error) or "nested too deeply", is_too_large=True)
     except Unreadable as error:
-        return _Reading(cleaned, why=str(error))
+        return _Reading(cleaned, why=str(error), is_refused=isinstance(error, Refused))
 
 
 def _values(text: str) -> Iterator[Value]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from rollwright.grade.math.expression import Unreadable
+from rollwright.grade.math.expression import Expr, Unreadable, number
 from rollwright.grade.math.parse import parse
-from rollwright.grade.math.units import Unit, is_known, read_unit
+from rollwright.grade.math.units import Unit, is_known, read_unit, split_scale
 from rollwright.grade.math.values import Quantity
 
 _CURRENCY = {"$": "dollar", "€": "euro", "¢": "cent", "£": "gbp", "¥": "yen"}
@@ -15,6 +15,8 @@ _PERCENT = re.compile(
     re.IGNORECASE,
 )
 _DEGREE = re.compile(r"\s*°\s*([CF])?\s*$")
+# The degrees at the end are a function's argument: sin 30° is a number.
+_OPEN_FUNCTION = re.compile(r"(?<![A-Za-z])(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])[^()]*$")
 _IN_TEXT = re.compile(r"\\text\{([^{}]*)\}(\^\{?-?\d\}?)?")
 # Units at the end: in \text, with / between and powers behind.
 _TEXT_UNIT = re.compile(r"((?:\s*[/*]?\s*\\text\{[^{}]*\}\s*(?:\^\s*\{?\s*-?\d\s*\}?)?)+)\s*$")
@@ -35,16 +37,17 @@ def read_quantity(text: str) -> Quantity:
     body, unit = _currency(text)
     if percent := _PERCENT.search(body):
         return Quantity(parse(body[: percent.start()]), unit, is_percent=True)
-    if degree := _DEGREE.search(body):
+    degree = _DEGREE.search(body)
+    if degree and not _OPEN_FUNCTION.search(body[: degree.start()]):
         name = "degree" + (degree[1] or "")
         return Quantity(parse(body[: degree.start()]), read_unit(name))
     if match := _TEXT_UNIT.search(body):
         words = _IN_TEXT.sub(lambda m: f" {m[1]}{m[2] or ''} ", match[1])
         if body[: match.start()].strip():
-            return Quantity(parse(body[: match.start()]), _joined(unit, words))
+            return _with_words(body[: match.start()], unit, words)
         return _after(body, words)
     if plain := _plain_unit(body):
-        return Quantity(parse(plain[0]), _joined(unit, plain[1]))
+        return _with_words(plain[0], unit, plain[1])
     return Quantity(parse(body), unit)
 
 
@@ -55,6 +58,18 @@ def _currency(text: str) -> tuple[str, Unit | None]:
     if match := re.search(r"(?<=\d)\s*([$€£¥¢])\s*$", text):
         return text[: match.start()], read_unit(_CURRENCY[match[1]])
     return text, None
+
+
+def _with_words(body: str, unit: Unit | None, words: str) -> Quantity:
+    """Return an expression with the words behind it: a scale such as "million", and a unit."""
+    factor, words = split_scale(words)
+    expr = parse(body)
+    if factor != 1:
+        is_plain = expr.op == "number" and expr.value is not None
+        expr = (
+            number(expr.value * factor, expr.is_decimal) if is_plain else Expr("mul", (number(factor), expr))
+        )
+    return Quantity(expr, _joined(unit, words))
 
 
 def _joined(unit: Unit | None, words: str) -> Unit | None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from rollwright.grade.math.expression import Unreadable
+from rollwright.grade.math.expression import Refused, Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,40 @@ _FILLERS = {
     "each",
     "away",
 }
+
+
+_SCALES = {
+    "dozen": 12, "hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+}  # fmt: skip
+# Words behind a number that make it another one, or leave it open. They are no units.
+_NEVER_UNITS = {
+    "or", "not", "minus", "plus", "half", "pi", "infinity", "zero", "one", "two", "three", "four",
+    "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "hundred", "thousand", "million",
+    "billion", "trillion", "dozen",
+}  # fmt: skip
+_NEVER_FIRST = {
+    "squared", "cubed", "halves", "thirds", "fourths", "fifths", "sixths", "sevenths", "eighths",
+    "ninths", "tenths", "hundredths", "thousandths", "negative", "choose", "factorial", "sqrt", "mod",
+    "modulo",
+}  # fmt: skip
+
+
+def split_scale(words: str) -> tuple[int, str]:
+    """Return the factor that the first words say, and the rest: ``million dollars`` is 10**6 and dollars.
+
+    Raises:
+        Refused: a word says something else about the number.
+    """
+    factor, rest = 1, words.strip()
+    while match := re.match(r"([A-Za-z]+)\b\s*(?:of\b\s*)?", rest):
+        scale = _SCALES.get(match[1].lower(), _SCALES.get(match[1].lower().removesuffix("s")))
+        if scale is None:
+            break
+        factor, rest = factor * scale, rest[match.end() :]
+    found = re.findall(r"[a-z]+", rest.lower())
+    if found and (found[0] in _NEVER_FIRST or not _NEVER_UNITS.isdisjoint(found)):
+        raise Refused(f"{words.strip()[:80]!r} behind a number is no unit")
+    return factor, rest
 
 
 def is_known(word: str) -> bool:

@@ -102,6 +102,15 @@ def _with_log(answer: Answer, log: Log, place: int, num: int) -> Answer:
     return Answer(answer.score, answer.error, detail, {**log.metrics, **answer.rewards}, answer.extracted)
 
 
+def raised(error: BaseException) -> str:
+    """Return an exception in words, also one whose own text raises."""
+    try:
+        text = str(error)
+    except Exception:  # a foreign exception's __str__ may raise anything
+        text = "it cannot be shown"
+    return f"raised {type(error).__name__}: {text}"
+
+
 def shown(value: Any) -> str:
     try:
         text = repr(value)

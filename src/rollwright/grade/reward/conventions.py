@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rollwright.errors import ConfigError
-from rollwright.grade.reward.answers import Answer, Log, read, read_list
+from rollwright.grade.reward.answers import Answer, Log, raised, read, read_list
 
 Convention = Literal["plain", "trl", "verl", "verl_batch"]
 _MARKS: dict[str, Convention] = {
@@ -155,9 +155,9 @@ def _values(function: Callable[..., Any], arguments: list[Any], limit_s: float |
                 return await function(**one)
         except TimeoutError as error:
             late = f"gave no answer within {limit_s:g} s" if limit_s and not str(error) else ""
-            return Answer(None, late or f"raised TimeoutError: {error}")
+            return Answer(None, late or raised(error))
         except BaseException as error:  # one that cancels or exits must not take the others with it
-            return Answer(None, f"raised {type(error).__name__}: {error}")
+            return Answer(None, raised(error))
 
     async def all_of_them() -> list[Any]:
         return list(await asyncio.gather(*map(awaited, arguments)))
@@ -170,7 +170,7 @@ def _called(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         value = function(**arguments)
         return _awaited(value) if inspect.isawaitable(value) else value
     except BaseException as error:  # sys.exit() in a reward function must not end the run
-        return Answer(None, f"raised {type(error).__name__}: {error}")
+        return Answer(None, raised(error))
 
 
 def _awaited(value: Any) -> Any:
