@@ -178,3 +178,12 @@ def test_verdicts_say_what_they_rest_on() -> None:
     assert verdict.grader == "math/1" and verdict.settings["percent"] == "either"
     assert grade("7", "").status is Status.BAD_DATA and grade("7", "").score is None
     assert grade("\\boxed{", "7").status is Status.TRUNCATED
+
+
+@pytest.mark.parametrize("huge", ["9^{9^{9}}dollars", "\\int_0^{9^{9^9}} x dx", "\\int_0^{123456!} x dx"])
+def test_what_the_library_would_compute_for_ever_is_too_large(huge):
+    """Oracle: hand; the first was found by the fuzzer and held it for a quarter of an hour. Broken by: asking
+    math-verify whatever the text holds."""
+    other = "\\log_2\\boxed{7}\n1,234"
+    assert compare(huge, other, MathSettings())[0] is Sameness.FIRST_TOO_LARGE
+    assert compare(other, huge, MathSettings())[0] is Sameness.SECOND_TOO_LARGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +25,9 @@ class Sameness(StrEnum):
     DIFFERENT = "different"
     FIRST_TOO_LARGE = "first_too_large"
     SECOND_TOO_LARGE = "second_too_large"
+
+
+_HUGE = re.compile(r"\^\s*\{?\s*\d+\s*\^|\^\s*\{?\s*\d{5,}|\d{4,}\s*!")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,9 @@ def _by_library(first: _Reading, second: _Reading) -> tuple[Sameness, str]:
     why = first.why or second.why
     if _is_words(first) or _is_words(second) or _is_refused(first) or _is_refused(second):
         return Sameness.DIFFERENT, why
+    for reading, word in ((first, Sameness.FIRST_TOO_LARGE), (second, Sameness.SECOND_TOO_LARGE)):
+        if _HUGE.search(reading.text):  # the library would compute it, whatever it takes
+            return word, "a tower of powers, or a power or factorial of a large number"
     return (
         Sameness.EQUAL if library_equal(first.text, second.text) else Sameness.DIFFERENT
     ), f"math-verify; {why}"
