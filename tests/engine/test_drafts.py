@@ -16,6 +16,7 @@ from rollwright.engine.drafts.race import Noise
 from rollwright.engine.drafts.suffix import SuffixDrafter, SuffixTree
 from rollwright.engine.drafts.switch import Switch
 from rollwright.engine.inprocess import LocalEngine
+from rollwright.errors import EngineError
 from rollwright.rng import exponential, noise_bits, step_words, stream_key
 from rollwright.tasks.registry import load_task, shipped_checkpoint
 from rollwright.tree import Sampling
@@ -98,6 +99,72 @@ def test_output_with_drafts_is_output_without(error, settings):
         assert exact(run(engine, asks, random.Random(2))) == exact(answers)
         report = engine.drafting.report
         assert report.passes >= 2 and (report.accepted > 0.9 * report.proposed) == (error == 0)
+
+
+class Wrong:
+    """Gives what a test says; its ``begin`` raises if told so."""
+
+    name = "wrong"
+
+    def __init__(self, gives, is_closed: bool = False) -> None:
+        self.gives, self.is_closed = gives, is_closed
+
+    def begin(self, command, prefix):
+        if self.is_closed:
+            raise ValueError("no more")
+
+    def extend(self, ask, tokens): ...
+
+    def end(self, ask): ...
+
+    def propose(self, asks, most):
+        return self.gives(asks, most)
+
+
+@pytest.mark.parametrize(
+    ("gives", "said"),
+    [
+        (lambda asks, most: [np.full(n, 64) for n in most], r"tokens 64 to 64 .* \[0, 64\)"),
+        (lambda asks, most: [np.full(n, -1) for n in most], r"tokens -1 to -1 .* \[0, 64\)"),
+        (lambda asks, most: [np.full(n + 1, 5) for n in most], "expected at most"),
+        (lambda asks, most: [np.full(n, 5.5) for n in most], "expected an array of token ids"),
+        (lambda asks, most: [[5] * n for n in most], "expected an array of token ids"),
+        (lambda asks, most: [], "gave 0 drafts for 1 asks"),
+    ],
+)
+def test_what_is_no_draft_is_refused(gives, said):
+    """By hand: each is refused by name, nothing is lost, and plain steps go on to the same answer.
+
+    Before, the compiled kernel read memory outside the model for an id outside the vocabulary."""
+    model, asks = lively_model(), [ask("c", [4, 5, 6], max_tokens=12)]
+    engine = with_drafts(model, Wrong(gives))
+    for command, prefix in asks:
+        engine.submit(command, prefix)
+    with pytest.raises(EngineError, match=said):
+        while engine.num_live:
+            engine.step()
+    engine.drafting.drafter.gives = lambda asks, most: [np.zeros(0, np.int64) for _ in asks]
+    made = [token for event in iter_steps(engine) for token in event.tokens]
+    assert made == list(run(LocalEngine(model, characters(eos=(3,))), asks)["c"].tokens)
+
+
+def iter_steps(engine):
+    """Every event until nothing is live."""
+    while engine.num_live:
+        yield from engine.step()
+
+
+def test_an_ask_at_which_the_drafter_raises_was_not_taken():
+    """By hand: a drafter's error comes out and leaves no ask that nobody would ever answer."""
+    engine = with_drafts(lively_model(), Wrong(None, is_closed=True))
+    (command, prefix) = ask("c", [4, 5, 6], max_tokens=12)
+    with pytest.raises(ValueError, match="no more"):
+        engine.submit(command, prefix)
+    assert engine.num_live == 0
+    engine.drafting.drafter.is_closed = False
+    engine.drafting.drafter.gives = lambda asks, most: [np.zeros(0, np.int64) for _ in asks]
+    engine.submit(command, prefix)
+    assert sum(len(event.tokens) for event in iter_steps(engine)) > 0
 
 
 def test_little_memory_and_interruptions_change_nothing():

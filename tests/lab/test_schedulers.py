@@ -54,6 +54,12 @@ def test_each_is_quicker_than_rollouts_and_training_in_turn(name: str) -> None:
     assert num >= 7 * 64 if is_bounded else num == 7 * 64
 
 
+def test_a_cluster_without_workers_is_refused() -> None:
+    """By hand: before, `simulate --workers 0` ended in a division by zero."""
+    with pytest.raises(ConfigError, match="num_workers = 0; expected at least 1"):
+        Setup(num_workers=0)
+
+
 def test_a_worker_must_be_left_for_rollouts() -> None:
     """Oracle: the contract."""
     with pytest.raises(ConfigError, match="leave one"):

@@ -133,11 +133,11 @@ class LocalEngine:
             priority=command.priority,
         )
         entry = Entry(command, seq, turn_at=ids.size - carried)
+        if self.drafting is not None:
+            self.drafting.begin(command, ids)  # first: if it raises, the ask was not taken
         self._num_submitted += 1
         self.has_cuts = self.has_cuts or command.sampling.cuts or command.num_top > 0
         self.by_ask[command.ask] = self._seq_to_entry[seq] = entry
-        if self.drafting is not None:
-            self.drafting.begin(command, ids)
         self.scheduler.add(seq)
 
     def abort(self, ask: str) -> Sampled:

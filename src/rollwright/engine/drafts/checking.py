@@ -14,6 +14,7 @@ from rollwright.engine.drafts.switch import Switch
 from rollwright.engine.noise import step_words
 from rollwright.engine.passes import Drawn, Noise, Pass
 from rollwright.engine.sampler import Controls, draw
+from rollwright.errors import EngineError
 from rollwright.events import Submit
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ class Drafting:
 
     def begin(self, command: Submit, prefix: Tokens) -> None:
         """An ask was submitted."""
-        self._ask_to_heard[command.ask] = prefix.size
         self.drafter.begin(command, prefix)
+        self._ask_to_heard[command.ask] = prefix.size
 
     def end(self, ask: str) -> None:
         """It ended or was aborted."""
@@ -121,16 +122,45 @@ class Drafting:
             self.report.plain_passes += 1
 
     def drafts(self, engine: LocalEngine, lefts: Ints) -> list[Tokens] | None:
-        """Return a draft for each live row, none longer than ``lefts`` less one; None if all are empty."""
+        """Return a draft for each live row, none longer than ``lefts`` less one; None if all are empty.
+
+        Raises:
+            EngineError: the drafter gave what is no draft.
+        """
         num = engine.scheduler.num_live
         if not self.switch.wants_drafts(num):
             return None
         began = time.perf_counter()
         asks = [engine.entry_of(row).command.ask for row in range(num)]
-        found = self.drafter.propose(asks, np.minimum(lefts - 1, self.most).tolist())
-        assert all(draft.size <= max(0, left - 1) for draft, left in zip(found, lefts, strict=True))
+        most = np.minimum(lefts - 1, self.most).tolist()
+        found = self.drafter.propose(asks, most)
+        _refuse_no_drafts(self.drafter.name, found, asks, most, engine.cfg.vocab_size)
         self.report.seconds += time.perf_counter() - began
         return found if any(draft.size for draft in found) else None
+
+
+def _refuse_no_drafts(
+    name: str, found: list[Tokens], asks: list[str], most: list[int], vocab_size: int
+) -> None:
+    """Raise if a pass could not feed these: the kernel reads a token's row without looking at its bounds."""
+    if len(found) != len(asks):
+        raise EngineError(
+            f"drafter {name!r} gave {len(found)} drafts for {len(asks)} asks; give one for each"
+        )
+    for ask, draft, num in zip(asks, found, most, strict=True):
+        if not (isinstance(draft, np.ndarray) and draft.ndim == 1 and draft.dtype.kind in "iu"):
+            raise EngineError(
+                f"drafter {name!r} gave {draft!r} for ask {ask!r}; expected an array of token ids, [K] int64"
+            )
+        if draft.size > max(0, num):
+            raise EngineError(
+                f"drafter {name!r} gave {draft.size} tokens for ask {ask!r}; expected at most {max(0, num)}"
+            )
+        if draft.size and not (draft.min() >= 0 and draft.max() < vocab_size):
+            raise EngineError(
+                f"drafter {name!r} gave tokens {draft.min()} to {draft.max()} for ask {ask!r}; expected ids"
+                f" in [0, {vocab_size}): does it belong to another model?"
+            )
 
 
 def checked_pass(engine: LocalEngine, drafts: list[Tokens]) -> Checked | None:

@@ -65,6 +65,8 @@ class Setup:
     mix: tuple[tuple[str, TaskModel], ...] = ()
 
     def __post_init__(self) -> None:
+        if self.num_workers < 1:
+            raise ConfigError(f"Setup: num_workers = {self.num_workers}; expected at least 1")
         if not 0 <= self.num_warm < self.num_steps:
             raise ConfigError(
                 f"Setup: num_warm = {self.num_warm} of num_steps = {self.num_steps}; expected fewer, so that"
