@@ -23,7 +23,7 @@ from torch import Tensor
 from rollwright.engine.model import Decoder
 from rollwright.engine.pages import PAGE, PagedKV
 from rollwright.engine.passes import BurstPass, Drawn, Noise, Pass
-from rollwright.engine.workspace import Weights, Workspace, add_product, product
+from rollwright.engine.workspace import Weights, Workspace, product
 from rollwright.errors import ModelError
 
 _MIN_ROWS = 16
@@ -33,7 +33,7 @@ _MIN_PRODUCT = 400  # below so many multiplications torch.bmm takes another kern
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class AttentionBlock:
     """Queries that attend together: one of each of several sequences, or several of one.
 
     Args:
@@ -99,7 +99,7 @@ class TorchForward:
             values[pages, :, offsets] = space.v_rows.view(shape)
             for block in blocks:
                 self._attend(space, keys, values, block)
-            add_product(space.x, space.attended, layer.o, layer.o_bias)
+            space.attention_out(layer)
             space.norm(layer.post_norm)
             space.feed_forward(layer)
         space.norm(self.weights.final_norm)
@@ -107,20 +107,16 @@ class TorchForward:
 
     def _logits(self, space: Workspace, out_rows: Tensor) -> Tensor:
         num = out_rows.shape[0]
-        hidden = torch.zeros(_padded(num), self.cfg.hidden_size, device=self.device)
+        hidden = torch.zeros(padded_rows(num), self.cfg.hidden_size, device=self.device)
         hidden[:num] = space.h[out_rows]
         logits = torch.empty(hidden.shape[0], self.cfg.vocab_size, device=self.device)
         product(hidden, self.weights.head, None, logits)
         return logits[:num]
 
-    def _attend(self, space: Workspace, keys: Tensor, values: Tensor, block: _Block) -> None:
+    def _attend(self, space: Workspace, keys: Tensor, values: Tensor, block: AttentionBlock) -> None:
         """Let queries attend, each with each key head as a batch item of its own."""
         cfg, num, length = self.cfg, block.rows.shape[0], block.pages.shape[1]
-        # Contiguous: a product of transposed keys has other bits.
-        k = (
-            keys[block.pages, :, :, block.offsets].permute(0, 2, 3, 1).contiguous()
-        )  # [S, kv_heads, head_dim, L]
-        v = values[block.pages, :, block.offsets].transpose(1, 2).contiguous()  # [S, kv_heads, L, head_dim]
+        k, v = self._gather(keys, values, block)
         query = space.q[block.rows].view(num, cfg.num_kv_heads, self.num_groups, cfg.head_dim)
         if k.shape[0] == num:
             parts = [(query.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), cfg.num_heads)]
@@ -138,7 +134,13 @@ class TorchForward:
             outs.append(out.view(num, num_heads, cfg.head_dim))
         space.by_head[block.rows] = torch.cat(outs, 1)
 
-    def _blocks(self, work: Pass) -> list[_Block]:
+    def _gather(self, keys: Tensor, values: Tensor, block: AttentionBlock) -> tuple[Tensor, Tensor]:
+        """Return a block's keys, [S, kv_heads, head_dim, L], and values, [S, kv_heads, L, head_dim]."""
+        # Contiguous: a product of transposed keys has other bits.
+        k = keys[block.pages, :, :, block.offsets].permute(0, 2, 3, 1).contiguous()
+        return k, values[block.pages, :, block.offsets].transpose(1, 2).contiguous()
+
+    def _blocks(self, work: Pass) -> list[AttentionBlock]:
         """Sequences with one token attend together; those with more, a block of queries at a time."""
         slots, first, nums = np.unique(work.slots, return_index=True, return_counts=True)
         single = first[nums == 1]
@@ -149,13 +151,13 @@ class TorchForward:
                 blocks.append(self._block(work, rows, np.array([slot])))
         return blocks
 
-    def _block(self, work: Pass, rows: NDArray[np.intp], slots: NDArray[np.int32]) -> _Block:
+    def _block(self, work: Pass, rows: NDArray[np.intp], slots: NDArray[np.int32]) -> AttentionBlock:
         positions = work.positions[rows]
         length = -(-(int(positions.max()) + 1) // self.granule) * self.granule
         pages, offsets = places(work.table[slots], work.counts[slots], length)
         unseen = np.arange(length) > positions[:, None]
         bias = np.where(unseen, np.float32("-inf"), np.float32(0))[:, None]
-        return _Block(
+        return AttentionBlock(
             torch.from_numpy(rows).to(self.device),
             self._ids(pages),
             self._ids(offsets),
@@ -167,8 +169,11 @@ class TorchForward:
 
     def _space(self, num: int) -> Workspace:
         if self._work is None or self._work.num != num:
-            self._work = Workspace(self.model, num, _padded(num))
+            self._work = self._new_space(num)
         return self._work
+
+    def _new_space(self, num: int) -> Workspace:
+        return Workspace(self.model, num, padded_rows(num))
 
 
 def places(
@@ -188,5 +193,6 @@ def places(
     return pages, offsets
 
 
-def _padded(num: int) -> int:
+def padded_rows(num: int) -> int:
+    """Return how many rows ``num`` tokens take, with padding."""
     return max(_MIN_ROWS, -(-num // _ROW_MULTIPLE) * _ROW_MULTIPLE)

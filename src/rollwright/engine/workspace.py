@@ -137,6 +137,10 @@ class Workspace:
         torch.mul(self.q_pairs, self.turn_q, out=self.q_out)
         torch.mul(self.kv_pairs, self.turn_kv, out=self.kv_out)
 
+    def attention_out(self, layer: LayerWeights) -> None:
+        """x += o(attended)."""
+        add_product(self.x, self.attended, layer.o, layer.o_bias)
+
     def feed_forward(self, layer: LayerWeights) -> None:
         """x += down(silu(gate) · up) of the normed states."""
         product(self.h, layer.gate_up, None, self.gate_up)

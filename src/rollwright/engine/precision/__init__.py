@@ -1,0 +1,1 @@
+"""Rollouts in few bits, emulated: formats, the engine's and the learner's forwards in them, a probe."""
