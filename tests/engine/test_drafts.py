@@ -259,6 +259,22 @@ def test_suffix_matches_equal_brute_force():
         assert got == brute_force(sequences, sequences[-1], depth, 4)
 
 
+def test_trees_take_no_more_than_they_may():
+    """Closed form: 13 new nodes a token of a text without repeats; the oldest prompt goes first, then the only
+    one's tree begins anew. Broken by: not counting what is forgotten."""
+    drafter = SuffixDrafter(most_nodes=1000)
+    for k in range(4):
+        command, prefix = ask(f"a{k}", [k], f"g{k}")
+        drafter.begin(command, np.array(prefix))
+        drafter.extend(f"a{k}", np.arange(100 * k, 100 * k + 40))
+        assert 0 < drafter.num_nodes <= 1000
+    trees = drafter._families._prompt_to_family.values()
+    assert drafter.num_nodes == sum(tree.num_nodes for tree in trees) and len(trees) == 2
+    drafter.extend("a3", np.arange(1000, 1200))
+    assert drafter.num_nodes <= 1000 and len(trees) == 1
+    assert len(drafter.propose(["a3"], [4])) == 1
+
+
 def test_a_way_is_followed_while_its_share_is_large_enough():
     """Closed form: after a: b three times of four, then c always; shares 0.75 and 0.75."""
     tree = SuffixTree(3)

@@ -38,3 +38,9 @@ class Families(Generic[F]):
                 self._prompt_to_family.popitem(last=False)
         self._prompt_to_family.move_to_end(prompt)
         return self._prompt_to_family[prompt]
+
+    def forget(self) -> F | None:
+        """Forget the prompt that was least recently used, unless it is the only one; return what was kept."""
+        if len(self._prompt_to_family) < 2:
+            return None
+        return self._prompt_to_family.popitem(last=False)[1]

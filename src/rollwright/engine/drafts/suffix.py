@@ -38,6 +38,7 @@ class SuffixTree:
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self.root = Node()
+        self.num_nodes = 0
 
     def add(self, open_nodes: list[Node], token: int) -> list[Node]:
         """Add a token to a sequence, given the nodes of its suffixes; return those of the longer one.
@@ -49,6 +50,7 @@ class SuffixTree:
             child = node.children.get(token)
             if child is None:
                 child = node.children[token] = Node()
+                self.num_nodes += 1
             child.count += 1
             grown.append(child)
         return grown[: self.depth + 1]
@@ -113,12 +115,16 @@ class SuffixDrafter:
         least: the least chance of a proposed way: that it was seen before; where sampling is greedy, its
             share.
         most_prompts: prompts to remember.
+        most_nodes: of all trees, at most ``depth`` + 1 a token and some 200 bytes each; beyond it the prompts
+            that were least recently used are forgotten, and a single prompt's tree begins anew.
     """
 
     name = "suffix"
 
-    def __init__(self, depth: int = 12, least: float = 0.2, most_prompts: int = 4096) -> None:
-        self.depth, self.least = depth, least
+    def __init__(
+        self, depth: int = 12, least: float = 0.2, most_prompts: int = 4096, most_nodes: int = 4_000_000
+    ) -> None:
+        self.depth, self.least, self.most_nodes, self.num_nodes = depth, least, most_nodes, 0
         self._families = Families(lambda: SuffixTree(depth), most_prompts)
         self._ask_to_open: dict[str, _Open] = {}
 
@@ -149,5 +155,13 @@ class SuffixDrafter:
         return np.array(found, np.int64)
 
     def _grow(self, opened: _Open, tokens: Tokens) -> None:
+        before = opened.tree.num_nodes
         for token in tokens.tolist():
             opened.nodes = opened.tree.add(opened.nodes, token)
+        self.num_nodes += opened.tree.num_nodes - before
+        while self.num_nodes > self.most_nodes:
+            tree = self._families.forget() or opened.tree
+            self.num_nodes -= tree.num_nodes
+            tree.root, tree.num_nodes = Node(), 0
+            if tree is opened.tree:
+                opened.nodes = [tree.root]
