@@ -260,8 +260,8 @@ def test_suffix_matches_equal_brute_force():
 
 
 def test_trees_take_no_more_than_they_may():
-    """Closed form: 13 new nodes a token of a text without repeats; the oldest prompt goes first, then the only
-    one's tree begins anew. Broken by: not counting what is forgotten."""
+    """Closed form: 13 new nodes a token of a text without repeats; the oldest prompt goes first, then the
+    only one's tree begins anew. Broken by: not counting what is forgotten."""
     drafter = SuffixDrafter(most_nodes=1000)
     for k in range(4):
         command, prefix = ask(f"a{k}", [k], f"g{k}")
