@@ -11,7 +11,6 @@ from engine_help import ask, config, lively_model, run
 
 from rollwright.engine.inprocess import LocalEngine
 
-
 STATM = Path("/proc/self/statm")
 needs_statm = pytest.mark.skipif(not STATM.exists(), reason="needs the kernel's count of resident memory")
 
@@ -28,7 +27,7 @@ def asks(epoch: int):
 @needs_statm
 def test_o01_sleep_gives_back_what_it_says():
     """Oracle: the kernel: at least nine tenths of the bytes that sleep reports are gone from the process;
-    after it the pool is there again and cached prompts are not. Broken by: a pool that somebody still holds."""
+    after it the pool is there again and cached prompts are not. Broken by: somebody who holds the pool."""
     engine = LocalEngine(lively_model(config(num_layers=6, head_dim=64, num_kv_heads=4, num_heads=4)))
     want = run(engine, asks(0))
     report, before = engine.memory_report(), resident_bytes()
