@@ -140,6 +140,7 @@ def test_a_full_disk(process, rollwright, tmp_path) -> None:
     assert len(summarise(path).steps) == num_done + 2
 
 
+@pytest.mark.slow
 def test_a_disk_too_full_for_a_checkpoint(process, tmp_path) -> None:
     """Oracle: as above, with no room for the first checkpoint."""
     path = tmp_path / "run"

@@ -24,6 +24,8 @@ from rollwright.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if path.is_file()]
+# Pages whose commands take longest: they train, compare or start many processes.
+LONG = ("guide-agent", "guide-researcher", "compare", "evaluate", "sandbox", "drafts", "explain", "check")
 _FENCE = re.compile(r"^```(?P<head>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _SHELL = set("|&;<>()$`\\*?~#=%\n")
 
@@ -90,7 +92,12 @@ def check_setup(body: str) -> None:
         assert words[0] != "make" or set(words[1:]) <= targets, f"no such target: {line}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def _param(path: Path) -> object:
+    marks = [pytest.mark.slow] if path.parent.name == "docs" and path.stem in LONG else []
+    return pytest.param(path, id=str(path.relative_to(ROOT)), marks=marks)
+
+
+@pytest.mark.parametrize("document", map(_param, DOCUMENTS))
 def test_commands(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Oracle: exit code 0 of every command. Kills: a flag that was renamed, a file that moved."""
     monkeypatch.chdir(tmp_path)

@@ -74,6 +74,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_a_server(command):
     """Oracle: the server's own code. Broken by: taking a tool for read-only that does not say so."""
     server = McpServer(command)

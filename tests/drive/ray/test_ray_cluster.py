@@ -71,6 +71,7 @@ def no_processes_left() -> None:
     assert not [line for line in lines if re.search(rf"/session_[-\d_]+_{os.getpid()}/", line)]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_run_on_one_machine(tmp_path):
     """Oracle: the inline driver, whole batches; and the kernel's own word on where the weights lie: two
