@@ -76,10 +76,11 @@ def _show_everything(base: Path) -> None:
     for name in ("proc", "dev", "sys"):
         (base / name).mkdir()
         kernel.mount(f"/{name}", str(base / name), None, kernel.MS_BIND | kernel.MS_REC)
-    (base / "tmp").mkdir()
-    kernel.mount("tmpfs", str(base / "tmp"), "tmpfs", 0, "mode=1777")
+    (base / "tmp").mkdir(exist_ok=True)  # it is there where this project lies below /tmp
+    (base / "scratch").mkdir()
+    kernel.mount("tmpfs", str(base / "scratch"), "tmpfs", 0, "mode=1777")
     kernel.enter_root(str(base))
-    os.environ["TMPDIR"] = "/tmp"
+    os.environ["TMPDIR"] = "/scratch"
     tempfile.tempdir = None
 
 

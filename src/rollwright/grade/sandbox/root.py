@@ -14,6 +14,7 @@ from rollwright.grade.sandbox import kernel
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
+_KEPT = ".kept"  # where what lies below /tmp is seen too
 _NO = kernel.MS_NOSUID | kernel.MS_NODEV
 
 
@@ -22,6 +23,16 @@ def readable() -> list[str]:
     interpreter = Path(sys.executable).resolve().parent
     prefixes = (sys.base_prefix, sys.base_exec_prefix, sys.prefix, str(interpreter))
     return [*_SYSTEM, *_FILES, *prefixes]
+
+
+def below_tmp() -> list[Path]:
+    """Return the interpreter's folders that a program's own ``/tmp`` would hide."""
+    found: list[Path] = []
+    for name in sorted({sys.base_prefix, sys.base_exec_prefix, sys.prefix}):
+        path = Path(name)
+        if path.is_relative_to("/tmp") and not any(path.is_relative_to(other) for other in found):
+            found.append(path)
+    return found
 
 
 def devices() -> list[str]:
@@ -48,6 +59,9 @@ def enter(base: Path) -> bool:
         _show(Path(name), base, shown)
     for name in ("proc", "tmp", "dev", "dev/shm"):
         (base / name).mkdir(exist_ok=True)
+    for number, path in enumerate(below_tmp()):
+        (base / _KEPT / str(number)).mkdir(parents=True)
+        kernel.bind_read_only(str(path), str(base / _KEPT / str(number)))
     for device in devices():
         (base / device[1:]).touch()
         kernel.mount(device, str(base / device[1:]), None, kernel.MS_BIND)
@@ -82,6 +96,9 @@ def private_mounts(limits: dict[str, Any], uid: int, gid: int) -> bool:
     """
     size = f"size={limits['file_mb']}m,nr_inodes=4096,uid={uid},gid={gid}"
     kernel.mount("tmpfs", "/tmp", "tmpfs", _NO, f"{size},mode=700")
+    for number, path in enumerate(below_tmp()):
+        path.mkdir(parents=True, exist_ok=True)
+        kernel.bind_read_only(f"/{_KEPT}/{number}", str(path))
     kernel.mount("tmpfs", "/dev/shm", "tmpfs", _NO | kernel.MS_NOEXEC, f"{size},mode=700")
     return _mount_processes(Path("/proc"))
 
