@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from rollwright.engine.drafts.api import Tokens
@@ -39,8 +39,9 @@ class Families(Generic[F]):
         self._prompt_to_family.move_to_end(prompt)
         return self._prompt_to_family[prompt]
 
-    def forget(self) -> F | None:
-        """Forget the prompt that was least recently used, unless it is the only one; return what was kept."""
-        if len(self._prompt_to_family) < 2:
-            return None
-        return self._prompt_to_family.popitem(last=False)[1]
+    def __iter__(self) -> Iterator[F]:
+        return iter(self._prompt_to_family.values())
+
+    def forget(self) -> None:
+        """Forget the prompt that was least recently used."""
+        self._prompt_to_family.popitem(last=False)

@@ -37,8 +37,11 @@ class SuffixTree:
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        self.root = Node()
-        self.num_nodes = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin anew. Sequences that are being added end in what was."""
+        self.root, self.num_nodes = Node(), 0
 
     def add(self, open_nodes: list[Node], token: int) -> list[Node]:
         """Add a token to a sequence, given the nodes of its suffixes; return those of the longer one.
@@ -115,8 +118,8 @@ class SuffixDrafter:
         least: the least chance of a proposed way: that it was seen before; where sampling is greedy, its
             share.
         most_prompts: prompts to remember.
-        most_nodes: of all trees, at most ``depth`` + 1 a token and some 200 bytes each; beyond it the prompts
-            that were least recently used are forgotten, and a single prompt's tree begins anew.
+        most_nodes: of all trees, at most ``depth`` + 1 a token and some 200 bytes each; beyond it an ask that
+            begins makes the least recently used prompts forgotten; one prompt's tree beyond it begins anew.
     """
 
     name = "suffix"
@@ -124,11 +127,18 @@ class SuffixDrafter:
     def __init__(
         self, depth: int = 12, least: float = 0.2, most_prompts: int = 4096, most_nodes: int = 4_000_000
     ) -> None:
-        self.depth, self.least, self.most_nodes, self.num_nodes = depth, least, most_nodes, 0
+        self.depth, self.least, self.most_nodes = depth, least, most_nodes
         self._families = Families(lambda: SuffixTree(depth), most_prompts)
         self._ask_to_open: dict[str, _Open] = {}
 
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of all trees that are kept."""
+        return sum(tree.num_nodes for tree in self._families)
+
     def begin(self, command: Submit, prefix: Tokens) -> None:
+        while self.num_nodes > self.most_nodes:
+            self._families.forget()
         tree = self._families.of(command.group, prefix)
         opened = self._ask_to_open[command.ask] = _Open(command, tree, [tree.root])
         self._grow(opened, prefix[-self.depth :])
@@ -155,13 +165,8 @@ class SuffixDrafter:
         return np.array(found, np.int64)
 
     def _grow(self, opened: _Open, tokens: Tokens) -> None:
-        before = opened.tree.num_nodes
         for token in tokens.tolist():
             opened.nodes = opened.tree.add(opened.nodes, token)
-        self.num_nodes += opened.tree.num_nodes - before
-        while self.num_nodes > self.most_nodes:
-            tree = self._families.forget() or opened.tree
-            self.num_nodes -= tree.num_nodes
-            tree.root, tree.num_nodes = Node(), 0
-            if tree is opened.tree:
-                opened.nodes = [tree.root]
+        if opened.tree.num_nodes > self.most_nodes:
+            opened.tree.clear()
+            opened.nodes = [opened.tree.root]
