@@ -61,6 +61,8 @@ class Server:
         self._uvicorn = uvicorn.Server(config)
         try:
             self._socket = socket.create_server((host, port), backlog=1024)
+            # asyncio leaves this off on a socket that was made for it, and every answer may wait 40 ms.
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {host}:{port} ({error}); choose another with --port"
