@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rollwright.events import AnyEvent, Failed, Observed, Published, Sampled, Scored
 from rollwright.lab.records import Decision, records
+from rollwright.runner.answers import MAX_REWARD
 from rollwright.tree import StopReason
 
 TRAINED, UNFINISHED = "trained", "unfinished"
 UNTRAINED, NOT_SCORED, LOST = "scored, not trained", "not scored", "failed or given up"
-_SCORABLE = 1e30  # a reward beyond it counts as not scored, as in `rollwright.runner.answers`
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class Population:
             return
         self._scoring.discard(event.ask)
         sample.is_graded = True
-        is_number = event.reward is not None and abs(event.reward) <= _SCORABLE
+        is_number = event.reward is not None and abs(event.reward) <= MAX_REWARD
         sample.reward = event.reward if is_number else None
         if sample.group in self._prompted:
             sample.seconds = event.at - self._prompted[sample.group]

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from rollwright.runner.answers import MAX_REWARD
 from rollwright.tree import Group, Node, Origin, StopReason, TaskId, Trajectory
 
 FOREIGN = "swarm/"  # begins the policy of nodes that another run sampled
-MAX_REWARD = 1e30
 
 
 class Turn(msgspec.Struct, frozen=True):
