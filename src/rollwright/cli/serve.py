@@ -57,20 +57,7 @@ def serve(
         threads: Of PyTorch; one per core without it.
     """
     key = api_key or os.environ.get("ROLLWRIGHT_API_KEY") or None
-    if key is None and not open_to_all and not _is_this_machine(host):
-        raise ConfigError(
-            f"--host {host} lets other machines use the model and replace its weights; give --api-key, or "
-            "--open-to-all to accept that"
-        )
-    for flag, value, least in (
-        ("max-batch", max_batch, 1),
-        ("kv-budget", kv_budget, 1),
-        ("max-waiting", max_waiting, 0),
-    ):
-        if value < least:
-            raise ConfigError(f"--{flag} is {value}; expected at least {least}")
-    if not timeout > 0:
-        raise ConfigError(f"--timeout is {timeout}; expected a number of seconds above 0")
+    _check(host, key is not None or open_to_all, max_batch, kv_budget, max_waiting, timeout)
 
     import torch
 
@@ -96,6 +83,25 @@ def serve(
     )
     server.run()
     return 0
+
+
+def _check(
+    host: str, is_allowed: bool, max_batch: int, kv_budget: int, max_waiting: int, timeout: float
+) -> None:
+    if not is_allowed and not _is_this_machine(host):
+        raise ConfigError(
+            f"--host {host} lets other machines use the model and replace its weights; give --api-key, or "
+            "--open-to-all to accept that"
+        )
+    for flag, value, least in (
+        ("max-batch", max_batch, 1),
+        ("kv-budget", kv_budget, 1),
+        ("max-waiting", max_waiting, 0),
+    ):
+        if value < least:
+            raise ConfigError(f"--{flag} is {value}; expected at least {least}")
+    if not timeout > 0:
+        raise ConfigError(f"--timeout is {timeout}; expected a number of seconds above 0")
 
 
 def _is_this_machine(host: str) -> bool:
