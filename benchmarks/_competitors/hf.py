@@ -18,7 +18,7 @@ from transformers.utils import logging
 from . import Timing, Workload, check_count, now
 
 PAD = 0
-# Of continuous batching: the fastest of pages of 32 and 256, 256 and 2048 tokens a pass, shared or not.
+# Of continuous batching: among the fastest few that were tried, on a machine that was busy.
 FASTEST_PAGE, FASTEST_TOKENS = 256, 256
 MEMORY_SHARE = 0.1  # of the machine's, where it is left to itself
 
