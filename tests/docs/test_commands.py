@@ -97,7 +97,7 @@ def _param(path: Path) -> object:
     return pytest.param(path, id=str(path.relative_to(ROOT)), marks=marks)
 
 
-@pytest.mark.parametrize("document", map(_param, DOCUMENTS))
+@pytest.mark.parametrize("document", [_param(path) for path in DOCUMENTS])
 def test_commands(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Oracle: exit code 0 of every command. Kills: a flag that was renamed, a file that moved."""
     monkeypatch.chdir(tmp_path)
